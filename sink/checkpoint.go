@@ -161,11 +161,10 @@ func (l *Log) load() error {
 }
 
 func (l *Log) addLine(line []byte) error {
-	h, err := headOf(line)
-	if err != nil {
-		return err
+	c, err := decodeCommit(line)
+	if err == nil {
+		err = c.check(c.Seq)
 	}
-	c, err := parseCommit(commitName(h.Seq), line)
 	if err == nil {
 		err = l.add(&c)
 	}
@@ -229,7 +228,7 @@ func (d *Dataset) putCheckpoint(to int64) error {
 			}
 			continue
 		}
-		line, err := d.objects.Get(commitsDir + "/" + commitName(seq))
+		line, err := d.objects.Get(entryPath(seq))
 		if err == nil {
 			err = add(line)
 		}

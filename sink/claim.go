@@ -105,7 +105,7 @@ func (d *Dataset) claimLog(log *Log) error {
 }
 
 func fenced(objects store.Store, seq int64) error {
-	return &ShardError{Path: objects.String() + "/" + commitsDir + "/" + commitName(seq), Op: "commit", Err: ErrFenced}
+	return &ShardError{Path: objects.String() + "/" + entryPath(seq), Op: "commit", Err: ErrFenced}
 }
 
 // Seal ends the log durably: no process can add samples afterwards. The caller must call it when all

@@ -172,6 +172,9 @@ func (s CommittedSample) Failed() bool { return s.Rows == 0 && s.Failures > 0 }
 
 func commitName(seq int64) string { return fmt.Sprintf("%020d.json", seq) }
 
+// entryPath returns the name of an entry in the store.
+func entryPath(seq int64) string { return commitsDir + "/" + commitName(seq) }
+
 // commitSeq is the inverse of commitName. ok is false if the name does not belong to an entry.
 func commitSeq(name string) (seq int64, ok bool) {
 	digits, found := strings.CutSuffix(name, ".json")
@@ -200,7 +203,7 @@ func (d *Dataset) put(c *Commit) error {
 	if !d.folder {
 		failpoint.Hit(failpoint.CommitWritten)
 	}
-	if err := d.objects.PutNew(commitsDir+"/"+commitName(c.Seq), body); err != nil {
+	if err := d.objects.PutNew(entryPath(c.Seq), body); err != nil {
 		failed := shardError("commit", err)
 		if errors.Is(err, fs.ErrExist) {
 			failed.Err = ErrFenced

@@ -46,37 +46,22 @@ func checkSum(body []byte) error {
 	return nil
 }
 
-// readCommit reads one entry. Its errors are of type *CorruptError or wrap ErrNewer.
-func readCommit(objects store.Store, name string) (Commit, error) {
-	c, _, err := getCommit(objects, name)
-	return c, err
-}
-
-// getCommit is like readCommit, but also returns the bytes of the entry.
-func getCommit(objects store.Store, name string) (c Commit, body []byte, err error) {
-	body, err = objects.Get(commitsDir + "/" + name)
-	if err != nil {
-		return c, nil, &CorruptError{Path: commitsDir + "/" + name, Row: -1, Err: asPath(err)}
+// readCommit reads an entry. It also returns the bytes of the entry. Its errors are of type
+// *CorruptError or wrap ErrNewer.
+func readCommit(objects store.Store, seq int64) (c Commit, body []byte, err error) {
+	path := entryPath(seq)
+	if body, err = objects.Get(path); err != nil {
+		err = asPath(err)
+	} else if c, err = decodeCommit(body); err == nil {
+		err = c.check(seq)
 	}
-	c, err = parseCommit(name, body)
-	return c, body, err
-}
-
-// parseCommit decodes and checks the entry with the given name.
-func parseCommit(name string, body []byte) (Commit, error) {
-	path := commitsDir + "/" + name
-	corrupt := func(err error) error { return &CorruptError{Path: path, Row: -1, Err: err} }
-	c, err := decodeCommit(body)
 	if errors.Is(err, ErrNewer) {
-		return Commit{}, fmt.Errorf("%s: %w", path, err)
-	}
-	if err == nil {
-		err = c.check(name)
+		return Commit{}, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if err != nil {
-		return Commit{}, corrupt(err)
+		return Commit{}, nil, &CorruptError{Path: path, Row: -1, Err: err}
 	}
-	return c, nil
+	return c, body, nil
 }
 
 // decodeCommit is the inverse of encodeCommit. The error wraps ErrNewer if a newer version of the
@@ -115,11 +100,12 @@ func decodeCommit(body []byte) (c Commit, err error) {
 	return c, err
 }
 
-func (c *Commit) check(name string) error {
+// check checks the entry with the number seq.
+func (c *Commit) check(seq int64) error {
 	if c.Version < 1 || c.SchemaVersion < 1 {
 		return fmt.Errorf("commit version %d, schema version %d: both must be ≥ 1", c.Version, c.SchemaVersion)
 	}
-	if commitName(c.Seq) != name {
+	if c.Seq != seq {
 		return fmt.Errorf("seq %d does not match the file name", c.Seq)
 	}
 	if err := c.checkKind(); err != nil {

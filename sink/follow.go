@@ -57,7 +57,7 @@ func (l *Log) follow(try int) (again bool, err error) {
 		}
 	}
 	for _, seq := range order {
-		c, body, err := getCommit(l.objects, commitName(seq))
+		c, body, err := readCommit(l.objects, seq)
 		if err == nil {
 			err = l.add(&c)
 		}
@@ -95,7 +95,7 @@ func (l *Log) list() (fresh []int64, err error) {
 type gap struct{ seq, next int64 }
 
 func (g gap) missing() error {
-	return &CorruptError{Path: commitsDir + "/" + commitName(g.seq), Row: -1, Err: fmt.Errorf("the file is missing, but entry %d exists", g.next)}
+	return &CorruptError{Path: entryPath(g.seq), Row: -1, Err: fmt.Errorf("the file is missing, but entry %d exists", g.next)}
 }
 
 // gapsOf returns the gaps below the last element of numbers, which must be in ascending order.
@@ -140,7 +140,7 @@ func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 		}
 		if merr == nil && special {
 			var c Commit
-			if c, merr = readCommit(l.objects, commitName(seq)); merr == nil {
+			if c, _, merr = readCommit(l.objects, seq); merr == nil {
 				p.first = c.First()
 				for _, r := range c.Replaces {
 					replaced = replaced.add(r)
@@ -166,7 +166,7 @@ func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 // one. The first bytes are enough to determine this, because encodeCommit writes version, seq, replaces
 // and kind first.
 func isSpecial(objects store.Store, seq int64) (bool, error) {
-	head, err := readHead(objects, commitsDir+"/"+commitName(seq), 64)
+	head, err := readHead(objects, entryPath(seq), 64)
 	version, ok := bytes.CutPrefix(head, []byte(`{"version":`))
 	return ok && (!bytes.HasPrefix(version, []byte("1,")) || bytes.Contains(version, []byte(`,"replaces":`)) || bytes.Contains(version, []byte(`,"kind":"claim"`))), err
 }
@@ -180,7 +180,7 @@ func (l *Log) add(c *Commit) error {
 		from, to, err = l.place(c)
 	}
 	if err != nil {
-		return &CorruptError{Path: commitsDir + "/" + commitName(c.Seq), Row: -1, Err: err}
+		return &CorruptError{Path: entryPath(c.Seq), Row: -1, Err: err}
 	}
 	if c.Kind != "" {
 		l.known = l.known.add(SeqRange{c.Seq, c.Seq})

@@ -16,7 +16,7 @@ func HasRows(dir string) (bool, error) {
 		return false, err
 	}
 	for _, seq := range fresh {
-		c, err := readCommit(log.objects, commitName(seq))
+		c, _, err := readCommit(log.objects, seq)
 		if errors.Is(err, fs.ErrNotExist) {
 			break // a merge has just replaced the entry
 		}

@@ -143,7 +143,7 @@ func (memoryFile) Close() error { return nil }
 
 // commitNumbers lists the log's folder and returns the numbers of the entries after the given number.
 func (p *location) commitNumbers(after int64) (numbers []int64, err error) {
-	found, err := p.objectsIn(commitsDir, commitsDir+"/"+commitName(after))
+	found, err := p.objectsIn(commitsDir, entryPath(after))
 	for _, i := range found {
 		if seq, ok := commitSeq(filepath.Base(i.Name)); ok {
 			numbers = append(numbers, seq)

@@ -67,7 +67,7 @@ func ofSource(seq int64, err error) error {
 
 // notOf returns the error for an entry that does not match its shards.
 func notOf(c *Commit, err error) error {
-	return &CorruptError{Path: commitsDir + "/" + commitName(c.Seq), Row: -1, Err: err}
+	return &CorruptError{Path: entryPath(c.Seq), Row: -1, Err: err}
 }
 
 // failed handles an error from step. more is true if failed has excluded an entry. The caller can

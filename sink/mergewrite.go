@@ -31,7 +31,7 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 	c := &Commit{Version: commitVersion, RunID: d.cfg.RunID, SchemaVersion: SchemaVersion}
 	var replaced seqSet
 	for i := range list {
-		source, err := readCommit(d.objects, commitName(list[i].seq))
+		source, _, err := readCommit(d.objects, list[i].seq)
 		if err == nil {
 			err = m.copy(ctx, &source)
 		}

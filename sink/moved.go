@@ -69,7 +69,7 @@ func (l *Log) replacedSince(s Shard) bool {
 	if c == nil || !l.folder {
 		return false
 	}
-	o, err := l.objects.Open(commitsDir + "/" + commitName(c.Seq))
+	o, err := l.objects.Open(entryPath(c.Seq))
 	if err == nil {
 		_ = o.Close() // nothing was read
 	}

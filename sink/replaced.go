@@ -54,7 +54,7 @@ func moveReplaced(fsys FS, dir string, sources []Commit, now time.Time) (gone []
 	}
 	failpoint.Hit(failpoint.MergeMoved)
 	for i := range sources {
-		path := commitsDir + "/" + commitName(sources[i].Seq)
+		path := entryPath(sources[i].Seq)
 		if err := move(path); err != nil {
 			return fail(path, err)
 		}
@@ -75,7 +75,7 @@ func goneOf(c *Commit, at time.Time) goneSet {
 	for _, s := range c.Shards {
 		g.paths = append(g.paths, s.Path)
 	}
-	g.paths = append(g.paths, commitsDir+"/"+commitName(c.Seq)) // deleted last
+	g.paths = append(g.paths, entryPath(c.Seq)) // deleted last
 	return g
 }
 
@@ -105,7 +105,7 @@ func (l *Log) leftReplaced() (left []Commit, err error) {
 		if counts[seq] || !l.known.has(seq) {
 			continue
 		}
-		c, err := readCommit(l.objects, commitName(seq))
+		c, _, err := readCommit(l.objects, seq)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -140,7 +140,8 @@ func (d *Dataset) finishMerges(log *Log) error {
 	replaced := store.Folder(d.fs, dir)
 	named := map[string]bool{}
 	for _, name := range names {
-		c, err := readCommit(replaced, name)
+		seq, _ := commitSeq(name)
+		c, _, err := readCommit(replaced, seq)
 		if err != nil {
 			continue // no reader uses this entry
 		}

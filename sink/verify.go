@@ -160,9 +160,8 @@ func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (a
 // entry checks one entry and its shards. It returns true if a merge has replaced the entry in the
 // meantime.
 func (v *verifier) entry(ctx context.Context, seq int64, try int) (again bool, err error) {
-	name := commitName(seq)
-	path := commitsDir + "/" + name
-	c, err := readCommit(v.objects, name)
+	path := entryPath(seq)
+	c, _, err := readCommit(v.objects, seq)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}
@@ -338,7 +337,7 @@ func (v *verifier) names(sub string) (names []string, err error) {
 func (v *verifier) orphans() error {
 	left, err := v.entries.leftReplaced() // entries that a merge has replaced but that have not yet been moved
 	for i := range left {
-		v.named[commitsDir+"/"+commitName(left[i].Seq)] = true
+		v.named[entryPath(left[i].Seq)] = true
 		for _, s := range left[i].Shards {
 			v.named[s.Path] = true
 		}
