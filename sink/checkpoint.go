@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"iter"
 	"slices"
 
 	kzstd "github.com/klauspost/compress/zstd"
@@ -39,34 +38,29 @@ type checkpointHead struct {
 	Replaced []string `json:"replaced"`
 }
 
-// An entryHead contains the members of an entry that determine its place in the log.
-type entryHead struct {
-	Seq      int64          `json:"seq"`
-	Kind     string         `json:"kind"`
-	Replaces []SeqRange     `json:"replaces"`
-	Merged   []MergedCommit `json:"merged"`
-	Shards   []Shard        `json:"shards"`
-}
-
-func (h *entryHead) first() int64 { return (&Commit{Seq: h.Seq, Merged: h.Merged}).First() }
-
-var errCheckpoint = errors.New("the checkpoint has other entries than the log: delete it")
-
-// checkpointLines calls yield with each line of a compressed checkpoint.
-func checkpointLines(body []byte, yield func(line []byte) error) error {
+// eachEntry calls yield with the entries in a compressed checkpoint and their bytes. If head is not nil,
+// eachEntry decodes the first line into head.
+func eachEntry(body []byte, head *checkpointHead, yield func(c *Commit, line []byte) error) error {
 	z, err := kzstd.NewReader(bytes.NewReader(body), kzstd.WithDecoderConcurrency(1))
 	if err != nil {
 		return err
 	}
 	defer z.Close()
-	r := bufio.NewReader(z)
-	for {
+	for r := bufio.NewReader(z); ; head = nil {
 		line, err := r.ReadBytes('\n')
 		if err == io.EOF && len(line) == 0 {
 			return nil
 		}
-		if err == nil {
-			err = yield(line)
+		if err == nil && head != nil {
+			err = json.Unmarshal(line, head)
+		} else if err == nil {
+			var c Commit
+			if c, err = decodeCommit(line); err == nil {
+				err = c.check(c.Seq)
+			}
+			if err == nil {
+				err = yield(&c, line)
+			}
 		}
 		if err != nil {
 			return err
@@ -74,38 +68,21 @@ func checkpointLines(body []byte, yield func(line []byte) error) error {
 	}
 }
 
-// headOf verifies the checksum of an entry and returns its head.
-func headOf(line []byte) (h entryHead, err error) {
-	if err = checkSum(line); err == nil {
-		err = json.Unmarshal(line, &h)
-	}
-	return h, err
-}
-
-// readCheckpoint returns the log checkpoint, its head and its claims. The body is nil if there is no valid
-// checkpoint. An entry that is missing from it makes it invalid.
+// readCheckpoint returns the log checkpoint, its head and its claims. The body is nil if there is no
+// valid checkpoint. An entry that is missing from it makes it invalid.
 func (p *location) readCheckpoint() (body []byte, head checkpointHead, claims []Commit) {
 	body, err := p.objects.Get(logCheckpoint)
 	var known seqSet
 	if err == nil {
-		err = checkpointLines(body, func(line []byte) error {
-			if head.To == 0 {
-				return json.Unmarshal(line, &head)
-			}
-			h, err := headOf(line)
-			if err != nil {
-				return err
-			}
-			known = known.add(SeqRange{h.Seq, h.Seq})
-			for _, r := range h.Replaces {
+		err = eachEntry(body, &head, func(c *Commit, _ []byte) error {
+			known = known.add(SeqRange{c.Seq, c.Seq})
+			for _, r := range c.Replaces {
 				known = known.add(r)
 			}
-			if h.Kind == kindClaim {
-				var c Commit
-				err = json.Unmarshal(line, &c)
-				claims = append(claims, c)
+			if c.Kind == kindClaim {
+				claims = append(claims, *c)
 			}
-			return err
+			return nil
 		})
 	}
 	if err != nil || head.Version != 1 || len(known) != 1 || known[0] != (SeqRange{1, head.To}) {
@@ -121,21 +98,15 @@ func (l *Log) load() error {
 		l.seq.claim(&claims[i])
 	}
 	if body != nil {
-		first := true
-		err := checkpointLines(body, func(line []byte) error {
-			if first {
-				first = false
-				return nil
-			}
-			return l.addLine(line)
-		})
-		if err != nil {
+		if err := eachEntry(body, new(checkpointHead), func(c *Commit, _ []byte) error { return l.add(c) }); err != nil {
 			return err
 		}
-		l.checkpointed = head.To
-		if l.old != nil {
+		if l.checkpoints != nil {
+			l.checkpoints.to = head.To
+		}
+		if l.replaced != nil {
 			for _, path := range head.Replaced {
-				l.old = append(l.old, Commit{Shards: []Shard{{Path: path}}})
+				l.replaced = append(l.replaced, Commit{Shards: []Shard{{Path: path}}})
 			}
 		}
 	}
@@ -147,146 +118,121 @@ func (l *Log) load() error {
 		return asPath(err)
 	}
 	// Check all lines first: a damaged checkpoint is not damage of the log.
-	if checkpointLines(body, func(line []byte) error { _, err := headOf(line); return err }) != nil {
+	if eachEntry(body, nil, func(*Commit, []byte) error { return nil }) != nil {
 		return nil //nolint:nilerr // the reader reads the entries
 	}
-	return checkpointLines(body, func(line []byte) error {
-		h, err := headOf(line)
-		if err != nil || h.Seq != l.Last()+1 { // known, or the first entries are missing
-			return err
+	return eachEntry(body, nil, func(c *Commit, line []byte) error {
+		if c.Seq != l.Last()+1 { // known, or the first entries are missing
+			return nil
 		}
-		l.keepLine(line)
-		return l.addLine(line)
+		l.checkpoints.keep(c, line)
+		return l.add(c)
 	})
 }
 
-func (l *Log) addLine(line []byte) error {
-	c, err := decodeCommit(line)
-	if err == nil {
-		err = c.check(c.Seq)
-	}
-	if err == nil {
-		err = l.add(&c)
-	}
-	return err
-}
-
-// keepLine keeps an entry for the next checkpoint, if the log is read by Create.
-func (l *Log) keepLine(line []byte) {
-	if l.tail != nil {
-		l.tail = append(l.tail, line)
-	}
-}
-
-// A checkpointer writes checkpoints of the log. Dataset.logMu guards it.
+// A checkpointer contains the entries of the next checkpoints. Dataset.logMu guards it.
 type checkpointer struct {
-	to   int64    // the entries up to this number are in the log checkpoint
-	tail [][]byte // the later entries
+	to   int64       // the entries up to this number are in the log checkpoint
+	tail []entryLine // the later entries
+}
+
+// An entryLine is an entry without its samples, and the bytes of the whole entry.
+type entryLine struct {
+	Commit
+	line []byte
+}
+
+// keep adds the next entry. If k is nil, it does nothing.
+func (k *checkpointer) keep(c *Commit, line []byte) {
+	if k != nil {
+		own := *c
+		own.Shards, own.Groups, own.Samples = slices.Clone(c.Shards), nil, nil // the callback Committed owns c
+		k.tail = append(k.tail, entryLine{own, line})
+	}
 }
 
 // checkpoint adds an entry that is durable, and writes a checkpoint if one is due.
-func (d *Dataset) checkpoint(c *Commit, body []byte) {
-	k := &d.checkpoints
-	k.tail = append(k.tail, body)
+func (d *Dataset) checkpoint(c *Commit, line []byte) {
+	k := d.checkpoints
+	k.keep(c, line)
 	var err error
 	switch n := len(k.tail); {
 	case c.Kind == kindSealed, n >= logEvery && n%tailEvery == 0:
 		err = d.putCheckpoint(c.Seq)
 	case n%tailEvery == 0:
-		err = d.putLines(tailCheckpoint, slices.Values(k.tail))
+		err = d.putLines(tailCheckpoint, nil, k.tail)
 	}
 	if err != nil {
 		d.cfg.Logger.Warn("cannot write a checkpoint of the log; readers need more requests", "error", err)
 	}
 }
 
-// putCheckpoint writes the log checkpoint up to an entry.
+// putCheckpoint writes the log checkpoint up to the entry with the number to.
 func (d *Dataset) putCheckpoint(to int64) error {
-	k := &d.checkpoints
-	body, head, _ := d.readCheckpoint() // another process can have written an older one
-	var lines [][]byte
-	var heads []entryHead
-	add := func(line []byte) error {
-		h, err := headOf(line)
-		lines, heads = append(lines, line), append(heads, h)
-		return err
+	k, all := d.checkpoints, new(checkpointer)
+	body, head, _ := d.readCheckpoint() // another process can have written another one
+	if head.To >= to {
+		return nil
 	}
-	first := true
-	if err := checkpointLines(body, func(line []byte) error {
-		if first {
-			first = false
-			return nil
-		}
-		return add(line)
-	}); body != nil && err != nil {
-		return err
-	}
-	for seq := head.To + 1; seq <= to; seq++ {
-		if i := int(seq - k.to - 1); i >= 0 {
-			if err := add(k.tail[i]); err != nil {
-				return err
-			}
-			continue
-		}
-		line, err := d.objects.Get(entryPath(seq))
-		if err == nil {
-			err = add(line)
-		}
-		if err != nil {
+	if body != nil {
+		if err := eachEntry(body, new(checkpointHead), func(c *Commit, line []byte) error { all.keep(c, line); return nil }); err != nil {
 			return err
 		}
 	}
+	for seq := head.To + 1; seq <= k.to; seq++ {
+		c, line, err := readCommit(d.objects, seq)
+		if err != nil {
+			return err
+		}
+		all.keep(&c, line)
+	}
+	for _, e := range k.tail {
+		if e.Seq > head.To {
+			all.tail = append(all.tail, e)
+		}
+	}
 	var replaced seqSet
-	for i := range heads {
-		for _, r := range heads[i].Replaces {
+	for i := range all.tail {
+		for _, r := range all.tail[i].Replaces {
 			replaced = replaced.add(r)
 		}
 	}
-	order := make([]int, 0, len(heads))
-	for i, h := range heads {
-		if !replaced.has(h.Seq) {
-			order = append(order, i)
-			continue
+	all.tail = slices.DeleteFunc(all.tail, func(e entryLine) bool {
+		if !replaced.has(e.Seq) {
+			return false
 		}
-		for _, s := range h.Shards {
+		for _, s := range e.Shards {
 			head.Replaced = append(head.Replaced, s.Path)
 		}
-	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(heads[a].first(), heads[b].first()) })
+		return true
+	})
+	slices.SortFunc(all.tail, func(a, b entryLine) int { return cmp.Compare(a.First(), b.First()) })
 	head.Version, head.To = 1, to
 	line, err := json.Marshal(head)
 	if err != nil {
 		return err // cannot happen, because all fields can be encoded as JSON
 	}
-	err = d.putLines(logCheckpoint, func(yield func([]byte) bool) {
-		if !yield(append(line, '\n')) {
-			return
-		}
-		for _, i := range order {
-			if !yield(lines[i]) {
-				return
-			}
-		}
-	})
-	if err == nil {
-		k.to, k.tail = to, nil
+	if err := d.putLines(logCheckpoint, append(line, '\n'), all.tail); err != nil {
+		return err
 	}
-	return err
+	k.to, k.tail = to, nil
+	return nil
 }
 
-// putLines writes lines into a compressed object.
-func (d *Dataset) putLines(name string, lines iter.Seq[[]byte]) error {
+// putLines writes a compressed object: the head, and the lines of the entries.
+func (d *Dataset) putLines(name string, head []byte, entries []entryLine) error {
 	var b bytes.Buffer
 	z, err := kzstd.NewWriter(&b, kzstd.WithEncoderConcurrency(1), kzstd.WithWindowSize(zstdWindow))
 	if err != nil {
 		return err
 	}
-	for line := range lines {
-		if _, err := z.Write(line); err != nil {
-			return err
+	_, err = z.Write(head)
+	for i := range entries {
+		if err == nil {
+			_, err = z.Write(entries[i].line)
 		}
 	}
-	if err := z.Close(); err != nil {
+	if closeInto(z, &err); err != nil {
 		return err
 	}
 	return d.objects.Put(name, b.Bytes())

@@ -46,7 +46,7 @@ type Dataset struct {
 	nonce   string
 	claimed int64 // number of this process's claim, or 0
 
-	checkpoints checkpointer // with Config.Epoch; guarded by logMu
+	checkpoints *checkpointer // with Config.Epoch; guarded by logMu
 
 	known *GroupLog // the groups in the log; nil without Config.CommitGroups
 
@@ -123,7 +123,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		}
 	}}
 	if !files.folder {
-		log.old, log.tail = []Commit{}, [][]byte{}
+		log.replaced, log.checkpoints = []Commit{}, new(checkpointer)
 	}
 	if err := log.Follow(); err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		nextSeq:  log.Last() + 1,
 		nonce:    rand.Text(),
 
-		checkpoints: checkpointer{log.checkpointed, log.tail},
+		checkpoints: log.checkpoints,
 	}
 	d.wal = newWAL(d)
 	d.budget.press = d.wal.queue.signal

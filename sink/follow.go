@@ -48,7 +48,7 @@ func (l *Log) follow(try int) (again bool, err error) {
 	}
 	order, gaps := fresh, gapsOf(l.known, fresh)
 	if len(gaps) > 0 {
-		l.old = nil // order leaves out replaced entries
+		l.replaced = nil // order leaves out replaced entries
 		if order, gaps, err = l.order(fresh); len(gaps) > 0 && err == nil {
 			err = gaps[0].missing()
 		}
@@ -61,12 +61,10 @@ func (l *Log) follow(try int) (again bool, err error) {
 		if err == nil {
 			err = l.add(&c)
 		}
-		if err == nil {
-			l.keepLine(body)
-		}
 		if err != nil {
 			return errors.Is(err, fs.ErrNotExist), err
 		}
+		l.checkpoints.keep(&c, body)
 	}
 	return false, nil
 }
@@ -186,8 +184,8 @@ func (l *Log) add(c *Commit) error {
 		l.known = l.known.add(SeqRange{c.Seq, c.Seq})
 		return nil
 	}
-	if l.old != nil {
-		l.old = append(l.old, l.Commits[from:to]...)
+	if l.replaced != nil {
+		l.replaced = append(l.replaced, l.Commits[from:to]...)
 	}
 	if l.each != nil {
 		for o := range c.Originals() {

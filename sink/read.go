@@ -20,12 +20,12 @@ type Log struct {
 	seq   sequence
 	each  func(*Commit) // if not nil, is called with every commit, and the samples are dropped afterwards
 	given int64         // number of the last commit passed to each
-	old   []Commit      // if not nil, the replaced entries, without samples
+	known seqSet        // numbers of the entries that were read or replaced
 
-	shards       []store.Info // in a bucket, the shards that CheckSizes has listed
-	checkpointed int64        // number of the last entry that was read from the log checkpoint
-	tail         [][]byte     // if not nil, the later entries
-	known        seqSet       // numbers of the entries that were read or replaced
+	// These fields are only used in a bucket.
+	shards      []store.Info  // the shards that CheckSizes has listed
+	replaced    []Commit      // if not nil, the replaced entries, without samples
+	checkpoints *checkpointer // if not nil, the entries of the next checkpoints
 }
 
 // ReadLog reads the commit log in the run's folder dir. If the folder has no log, the Log has no

@@ -90,8 +90,8 @@ func (g *goneSet) delete(fsys FS, dir string) {
 // while a merge moves files, and after the process was killed during such a move. In another store, all
 // entries stay.
 func (l *Log) leftReplaced() (left []Commit, err error) {
-	if l.old != nil {
-		return l.old, nil
+	if l.replaced != nil {
+		return l.replaced, nil
 	}
 	numbers, err := l.commitNumbers(0)
 	if err != nil {

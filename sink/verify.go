@@ -301,7 +301,7 @@ func (v *verifier) checkpoints() {
 	log, err := readLog(v.location, v.opts.RunID, func(*Commit) {})
 	same := func(a, b Commit) bool { return a.Seq == b.Seq && a.SHA256 == b.SHA256 }
 	if err == nil && log.Last() == v.entries.Last() && !slices.EqualFunc(log.Commits, v.entries.Commits, same) {
-		err = errCheckpoint
+		err = errors.New("the checkpoint does not match the log: delete it")
 	}
 	if err != nil {
 		v.problem(logCheckpoint, -1, err)
