@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // A claim gives the log to one process, and a sealed entry ends the log. Both are entries without
@@ -40,13 +38,17 @@ type sequence struct {
 	sealed int64    // number of the first sealed entry, or 0
 }
 
+// find returns the index of the first claim that is not below an entry. ok is true if it is the entry.
+func (s *sequence) find(seq int64) (at int, ok bool) {
+	return slices.BinarySearchFunc(s.claims, seq, func(c Commit, seq int64) int { return cmp.Compare(c.Seq, seq) })
+}
+
 // latest returns the number and the epoch of the last claim below an entry, or 0 if there is none.
 func (s *sequence) latest(seq int64) (claim, epoch int64) {
-	at, _ := slices.BinarySearchFunc(s.claims, seq, func(c Commit, seq int64) int { return cmp.Compare(c.Seq, seq) })
-	if at == 0 {
-		return 0, 0
+	if at, _ := s.find(seq); at > 0 {
+		claim, epoch = s.claims[at-1].Seq, s.claims[at-1].Epoch
 	}
-	return s.claims[at-1].Seq, s.claims[at-1].Epoch
+	return claim, epoch
 }
 
 // add checks the next entry. It returns an error if the entry is inconsistent with the earlier
@@ -78,8 +80,7 @@ func (s *sequence) add(c *Commit) error {
 
 // claim adds a claim, unless it was added before.
 func (s *sequence) claim(c *Commit) {
-	at, ok := slices.BinarySearchFunc(s.claims, c.Seq, func(o Commit, seq int64) int { return cmp.Compare(o.Seq, seq) })
-	if !ok {
+	if at, ok := s.find(c.Seq); !ok {
 		s.claims = slices.Insert(s.claims, at, *c)
 	}
 }
@@ -92,20 +93,16 @@ func (d *Dataset) claimLog(log *Log) error {
 	case log.Sealed():
 		return ErrSealed
 	case d.cfg.Epoch <= epoch && epoch > 0:
-		return fenced(d.objects, log.Claim().Seq)
+		return &ShardError{Path: d.objects.String() + "/" + entryPath(log.Claim().Seq), Op: "commit", Err: ErrFenced}
 	case d.cfg.Epoch == 0:
 		return nil
 	}
-	c := &Commit{Version: commitVersion, Kind: kindClaim, RunID: d.cfg.RunID, Worker: d.cfg.Worker, SchemaVersion: SchemaVersion, CreatedAt: d.cfg.Now().UTC()}
+	c := &Commit{Kind: kindClaim, Worker: d.cfg.Worker}
 	if err := d.put(c); err != nil {
 		return err
 	}
 	d.claimed = c.Seq
 	return log.add(c)
-}
-
-func fenced(objects store.Store, seq int64) error {
-	return &ShardError{Path: objects.String() + "/" + entryPath(seq), Op: "commit", Err: ErrFenced}
 }
 
 // Seal ends the log durably: no process can add samples afterwards. The caller must call it when all
@@ -128,7 +125,7 @@ func (d *Dataset) Seal() error {
 	}
 	d.logMu.Lock()
 	defer d.logMu.Unlock()
-	return d.put(&Commit{Version: commitVersion, Kind: kindSealed, RunID: d.cfg.RunID, SchemaVersion: SchemaVersion, CreatedAt: d.cfg.Now().UTC()})
+	return d.put(&Commit{Kind: kindSealed})
 }
 
 // base returns the beginning of the names of new shards. n must be new in this epoch.

@@ -251,7 +251,6 @@ func (m *merger) commit(c *Commit, list []mergeable, sources []Commit) error {
 	d := m.d
 	d.logMu.Lock()
 	defer d.logMu.Unlock()
-	c.CreatedAt = d.cfg.Now().UTC()
 	if err := d.put(c); err != nil {
 		return err
 	}

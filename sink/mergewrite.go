@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// write writes the shards of a merge. It returns the new entry without a number, and the replaced
+// write writes the shards of a merge. It returns the new entry for put, and the replaced
 // entries without their samples. In memory, write keeps one row group, the new entry, and one
 // replaced entry at a time.
 func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, sources []Commit, err error) {
@@ -28,7 +28,7 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 		*w = writer{d: d, codec: w.codec} // release the large buffers
 	}()
 	w.meta = d.metaOf(m.metas[list[0].meta])
-	c := &Commit{Version: commitVersion, RunID: d.cfg.RunID, SchemaVersion: SchemaVersion}
+	c := new(Commit)
 	var replaced seqSet
 	for i := range list {
 		source, _, err := readCommit(d.objects, list[i].seq)

@@ -288,18 +288,13 @@ func (w *writer) commit() error {
 		d.wal.askForSegment()
 	}
 	var took SealTimes
-	c := Commit{
-		Version: commitVersion, RunID: d.cfg.RunID, SchemaVersion: SchemaVersion,
-		Groups: w.groups, Samples: w.samples,
-	}
 	shards, err := w.seal(d.base("", w.sealed), &took)
 	w.sealed++
 	if err != nil {
 		return err
 	}
-	c.Shards = shards
+	c := Commit{Shards: shards, Groups: w.groups, Samples: w.samples}
 	start := time.Now()
-	c.CreatedAt = d.cfg.Now().UTC()
 	if err := d.commit(&c); err != nil {
 		return err
 	}
