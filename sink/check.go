@@ -95,11 +95,7 @@ func (l *Log) checkDigest(ctx context.Context, s Shard, pace func(bytes int)) er
 		return err
 	}
 	defer func() { _ = o.Close() }() // read-only
-	chunk := int64(readChunk)
-	if !l.folder {
-		chunk = fetchChunk
-	}
-	return checkBytes(&pacedFile{o, ctx, pace}, o.Size(), s.Bytes, s.SHA256, chunk)
+	return copyChecked(io.Discard, &pacedFile{o, ctx, pace}, o.Size(), s, l.chunk)
 }
 
 // A pacedFile calls pace after each read. All reads fail after ctx is done.

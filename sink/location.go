@@ -3,7 +3,6 @@ package sink
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -22,7 +21,8 @@ type location struct {
 	folder bool
 	fs     FS
 	dir    string // the local folder; empty for a reader without local files
-	// byRange makes checked return a rangedFile if possible.
+	chunk  int64  // the number of bytes of one read of a committed file
+	// byRange makes checked use a rangedFile if possible.
 	byRange bool
 }
 
@@ -32,11 +32,10 @@ func locate(objects store.Store, fsys FS, dir string) location {
 	if fsys == nil {
 		fsys = OS()
 	}
-	p := location{objects: objects, fs: fsys, dir: dir}
 	if objects == nil {
-		p.objects, p.folder = store.Folder(fsys, dir), true
+		return location{objects: store.Folder(fsys, dir), folder: true, fs: fsys, dir: dir, chunk: readChunk}
 	}
-	return p
+	return location{objects: objects, fs: fsys, dir: dir, chunk: fetchChunk}
 }
 
 // localDirs returns the folders of the local folder.
@@ -98,48 +97,37 @@ const (
 	fetchChunk = 8 << 20
 )
 
-// A shardFile is a shard whose digest has been checked.
-type shardFile interface {
-	io.ReaderAt
-	io.Closer
-}
-
-// checked checks the size and the digest of a shard, and returns the file to read it from. The
-// libraries read many small ranges. checked therefore copies a shard of another store than the local
-// folder, into memory if one request is enough, and otherwise into an unnamed file. The caller must
-// close o after the file.
-func (p *location) checked(o store.Object, s Shard) (shardFile, error) {
-	if p.folder {
-		return o, checkBytes(o, o.Size(), s.Bytes, s.SHA256, readChunk)
-	}
-	if p.byRange && s.Format == Parquet { // a reader of an Arrow stream needs all bytes before the row
-		return ranged(o, s)
-	}
-	if o.Size() != s.Bytes {
-		return nil, fmt.Errorf("%d bytes, want %d", o.Size(), s.Bytes)
-	}
-	if s.Bytes <= fetchChunk {
+// checked checks the size and the digest of a shard, and passes its content to read. The libraries
+// read many small ranges. checked therefore copies a shard of a bucket, into memory if one request is
+// enough, and otherwise into an unnamed file.
+func (p *location) checked(o store.Object, s Shard, read func(io.ReaderAt) error) error {
+	var content io.ReaderAt
+	var err error
+	switch {
+	case p.folder:
+		content, err = o, copyChecked(io.Discard, o, o.Size(), s, p.chunk)
+	case p.byRange && s.Format == Parquet: // a reader of an Arrow stream needs all bytes before the row
+		content, err = ranged(o, s)
+	case s.Bytes <= fetchChunk:
 		var b bytes.Buffer
-		err := copyChecked(&b, o, s.Bytes, s.SHA256, fetchChunk)
-		return memoryFile{bytes.NewReader(b.Bytes())}, err
+		err = copyChecked(&b, o, o.Size(), s, p.chunk)
+		content = bytes.NewReader(b.Bytes())
+	default:
+		f, ferr := os.CreateTemp(p.dir, tempPrefix)
+		if ferr != nil {
+			return ferr
+		}
+		defer func() { _ = f.Close() }() // nothing is lost
+		if err = os.Remove(f.Name()); err == nil {
+			err = copyChecked(f, o, o.Size(), s, p.chunk)
+		}
+		content = f
 	}
-	f, err := os.CreateTemp(p.dir, tempPrefix)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err = os.Remove(f.Name()); err == nil {
-		err = copyChecked(f, o, s.Bytes, s.SHA256, fetchChunk)
-	}
-	if err != nil {
-		_ = f.Close() // nothing is lost
-		return nil, err
-	}
-	return f, nil
+	return read(content)
 }
-
-type memoryFile struct{ *bytes.Reader }
-
-func (memoryFile) Close() error { return nil }
 
 // commitNumbers lists the log's folder and returns the numbers of the entries after the given number.
 func (p *location) commitNumbers(after int64) (numbers []int64, err error) {

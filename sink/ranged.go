@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 
 	"github.com/rollout-rl/rollout/sink/store"
@@ -14,7 +13,7 @@ import (
 const (
 	// blockBytes is the size of a request of a rangedFile. A row group takes up to some 20 requests.
 	blockBytes = 1 << 20
-	// maxBlocks blocks are kept, so that a row group is requested once.
+	// At most maxBlocks blocks are kept. A row group is usually smaller, so it is requested once.
 	maxBlocks = 32
 )
 
@@ -25,13 +24,12 @@ type rangedFile struct {
 	o      store.Object
 	mu     sync.Mutex
 	blocks map[int64][]byte
-	order  []int64 // numbers of the blocks, oldest first
 }
 
-// ranged returns the file of a shard. The caller must close o after the file.
-func ranged(o store.Object, s Shard) (shardFile, error) {
-	if o.Size() != s.Bytes {
-		return nil, fmt.Errorf("%d bytes, want %d", o.Size(), s.Bytes)
+// ranged returns the content of a shard.
+func ranged(o store.Object, s Shard) (io.ReaderAt, error) {
+	if err := s.checkSize(o.Size()); err != nil {
+		return nil, err
 	}
 	if sum := o.SHA256(); sum != "" && sum != s.SHA256 {
 		return nil, fmt.Errorf("the store has sha256 %s, but the commit log lists %s", sum, s.SHA256)
@@ -76,12 +74,9 @@ func (f *rangedFile) block(i int64) ([]byte, error) {
 	if _, err := f.o.ReadAt(b, i*blockBytes); err != nil {
 		return nil, err
 	}
-	if len(f.order) == maxBlocks {
-		delete(f.blocks, f.order[0])
-		f.order = slices.Delete(f.order, 0, 1)
+	if len(f.blocks) == maxBlocks {
+		clear(f.blocks)
 	}
-	f.blocks[i], f.order = b, append(f.order, i)
+	f.blocks[i] = b
 	return b, nil
 }
-
-func (f *rangedFile) Close() error { return nil }

@@ -198,12 +198,7 @@ func (l *Log) factsOf(s Shard, read func(io.ReaderAt, rowRange) error) error {
 		return corruptShard(s, err)
 	}
 	defer func() { _ = o.Close() }() // read-only
-	f, err := l.checked(o, in.shard)
-	if err == nil {
-		defer func() { _ = f.Close() }()
-		err = read(f, in)
-	}
-	if err != nil {
+	if err := l.checked(o, in.shard, func(f io.ReaderAt) error { return read(f, in) }); err != nil {
 		return corruptShard(s, err)
 	}
 	return nil

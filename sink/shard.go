@@ -129,7 +129,7 @@ func (s *openShard[T]) readBack(sum string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := checkBytes(f, size, s.bytes, sum, readChunk); err != nil {
+	if err := copyChecked(io.Discard, f, size, Shard{Bytes: s.bytes, SHA256: sum}, readChunk); err != nil {
 		return err
 	}
 	return s.check(f, s.bytes, s.rows)
@@ -144,25 +144,28 @@ func (s *openShard[T]) abandon() {
 	_ = s.fs.Remove(s.temp)
 }
 
-// checkBytes compares a file of got bytes with its size and digest in the log. It reads at most chunk
-// bytes at a time.
-func checkBytes(f io.ReaderAt, got, size int64, sum string, chunk int64) error {
-	if got != size {
-		return fmt.Errorf("%d bytes, want %d", got, size)
+// checkSize compares the size of a file with its size in the log.
+func (s Shard) checkSize(size int64) error {
+	if size != s.Bytes {
+		return fmt.Errorf("%d bytes, want %d", size, s.Bytes)
 	}
-	return copyChecked(io.Discard, f, size, sum, chunk)
+	return nil
 }
 
-// copyChecked copies a file of size bytes and returns an error if it has another digest.
-func copyChecked(to io.Writer, f io.ReaderAt, size int64, sum string, chunk int64) error {
-	digest, err := copyDigest(to, f, size, chunk)
-	if err == nil && digest != sum {
-		err = fmt.Errorf("the file has sha256 %s, but the commit log lists %s", digest, sum)
+// copyChecked copies a file of size bytes. It returns an error if the log has another size or digest.
+func copyChecked(to io.Writer, f io.ReaderAt, size int64, s Shard, chunk int64) error {
+	if err := s.checkSize(size); err != nil {
+		return err
+	}
+	sum, err := copyDigest(to, f, size, chunk)
+	if err == nil && sum != s.SHA256 {
+		err = fmt.Errorf("the file has sha256 %s, but the commit log lists %s", sum, s.SHA256)
 	}
 	return err
 }
 
-// copyDigest copies the first size bytes of a file and returns their SHA-256 in lower-case hex.
+// copyDigest copies the first size bytes of a file and returns their SHA-256 in lower-case hex. It
+// reads at most chunk bytes at a time.
 func copyDigest(to io.Writer, f io.ReaderAt, size, chunk int64) (string, error) {
 	h := sha256.New()
 	if _, err := io.CopyBuffer(io.MultiWriter(h, to), io.NewSectionReader(f, 0, size), make([]byte, max(1, min(size, chunk)))); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -260,37 +261,34 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, o store.Object
 	v.report.Bytes += s.Bytes
 	// Check the digest first, because the Parquet and Arrow libraries do not protect against
 	// damaged bytes.
-	f, err := v.checked(o, s)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }() // read-only
-	check := &shardCheck{v: v, shard: s, kind: s.Kind, groups: c.Groups, samples: c.Samples, left: len(c.Samples) - before}
-	if c.IsMerge() && s.Kind == KindData {
-		check.setMerged(c.Merged)
-	}
-	if s.Kind == KindFailures {
-		err = wholeFailures().read(f, rowRange{shard: s}, func(row *StoredFailure) bool {
-			check.failure(row)
-			return ctx.Err() == nil
-		})
-	} else {
-		err = readRows(f, rowRange{shard: s}, func(row *StoredRow) bool {
-			check.row(row)
-			return ctx.Err() == nil
-		})
-	}
-	if s.Kind == KindData {
-		v.report.Tokens.Add(check.sums.tokens)
-		v.report.Tokens.Add(check.before.negative())
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(check.end(), check.endMerged(c.Merged))
+	return v.checked(o, s, func(f io.ReaderAt) (err error) {
+		check := &shardCheck{v: v, shard: s, kind: s.Kind, groups: c.Groups, samples: c.Samples, left: len(c.Samples) - before}
+		if c.IsMerge() && s.Kind == KindData {
+			check.setMerged(c.Merged)
+		}
+		if s.Kind == KindFailures {
+			err = wholeFailures().read(f, rowRange{shard: s}, func(row *StoredFailure) bool {
+				check.failure(row)
+				return ctx.Err() == nil
+			})
+		} else {
+			err = readRows(f, rowRange{shard: s}, func(row *StoredRow) bool {
+				check.row(row)
+				return ctx.Err() == nil
+			})
+		}
+		if s.Kind == KindData {
+			v.report.Tokens.Add(check.sums.tokens)
+			v.report.Tokens.Add(check.before.negative())
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		return errors.Join(check.end(), check.endMerged(c.Merged))
+	})
 }
 
 // checkpoints compares the log that readers get through the checkpoints with the checked entries.
