@@ -134,11 +134,11 @@ func (k *card) refresh() {
 	}
 }
 
-// begin writes the card now, or else after cardAge.
-func (k *card) begin(now bool) {
+// begin writes the card, or in a bucket only after cardAge.
+func (k *card) begin() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.at = time.Now(); now {
+	if k.at = time.Now(); k.folder {
 		k.write()
 	}
 }

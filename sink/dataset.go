@@ -166,7 +166,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	if err := d.recover(log); err != nil {
 		return nil, err
 	}
-	card.begin(files.folder)
+	card.begin()
 	return d, nil
 }
 

@@ -53,9 +53,7 @@ type ShardError struct {
 // shardError turns an error of a store into a *ShardError with the path or the URL of the object.
 func shardError(op string, err error) *ShardError {
 	path := ""
-	if e, ok := errors.AsType[*store.Error](err); ok {
-		path, err = e.Path, e.Err
-	} else if e, ok := errors.AsType[*fs.PathError](err); ok {
+	if e, ok := errors.AsType[*fs.PathError](asPath(err)); ok {
 		path, err = e.Path, e.Err
 	}
 	return &ShardError{Path: path, Op: op, Err: err}

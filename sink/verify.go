@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/rollout-rl/rollout/sink/store"
 )
@@ -314,12 +313,10 @@ func (v *verifier) names(sub string) (names []string, err error) {
 			return nil, err
 		}
 		for _, name := range local {
-			if sub == walDir || strings.HasPrefix(name, tempPrefix) {
-				names = append(names, sub+"/"+name)
-			}
+			names = append(names, sub+"/"+name)
 		}
 	}
-	if sub != walDir {
+	if !v.folder && sub != walDir {
 		found, err := v.objectsIn(sub, "")
 		if err != nil {
 			return nil, err
