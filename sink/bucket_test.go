@@ -84,9 +84,10 @@ func TestBucketSuite(t *testing.T) {
 	}
 }
 
-// TestBucketKill kills the process at each request, before or after the server has handled it, and at each
-// operation on a local file. Another process then continues, on the same machine with the write-ahead log or
-// on another machine without it. In the end each sample is in the dataset once, and nothing else.
+// TestBucketKill kills the process at each request, before or after the server has handled it, and
+// at each operation on a local file. Another process then continues, on the same machine with the
+// write-ahead log or on another machine without it. In the end each sample is in the dataset once,
+// and nothing else.
 func TestBucketKill(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []killTest{
@@ -213,8 +214,8 @@ func (b *testBucket) attempts(t *testing.T, disk *powerCut) map[attemptID]int {
 	return n
 }
 
-// TestClaims tests that a process can no longer commit when another process has claimed the log, and that its
-// spool and its shards do no harm.
+// TestClaims tests that a process can no longer commit when another process has claimed the log,
+// and that its spool and its shards do no harm.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
@@ -239,7 +240,8 @@ func TestClaims(t *testing.T) {
 		t.Errorf("Verify = %+v, want the shard of the fenced process as an orphan", r)
 	}
 
-	// Another process can claim a higher epoch before this one deletes shards, and then commit these.
+	// Another process can claim a higher epoch before this one deletes shards, and then commit
+	// these.
 	later := []string{"data/part-run-3-7-01234567.parquet", "data/part-run-4-7-01234567.parquet", "data/part-run-4m-1-01234567.arrow", "data/part-x.parquet"}
 	for _, name := range later {
 		must(t, b.Put(name, []byte("later")))
@@ -267,7 +269,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestBrokenClaims tests that readers find entries that depend on a claim other than the last one below them.
+// TestBrokenClaims tests that readers find entries that depend on a claim other than the last one
+// below them.
 func TestBrokenClaims(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -276,9 +279,9 @@ func TestBrokenClaims(t *testing.T) {
 		want string
 	}{
 		{"right", func(*sink.Commit) {}, ""},
-		{"an earlier claim", func(c *sink.Commit) { c.Claim, c.Epoch = 1, 1 }, "had lost the log"},
-		{"no claim", func(c *sink.Commit) { c.Claim, c.Epoch = 0, 0 }, "had lost the log"},
-		{"another epoch", func(c *sink.Commit) { c.Epoch = 3 }, "had lost the log"},
+		{"an earlier claim", func(c *sink.Commit) { c.Claim, c.Epoch = 1, 1 }, "no longer owned the log"},
+		{"no claim", func(c *sink.Commit) { c.Claim, c.Epoch = 0, 0 }, "no longer owned the log"},
+		{"another epoch", func(c *sink.Commit) { c.Epoch = 3 }, "no longer owned the log"},
 		{"itself", func(c *sink.Commit) { c.Claim = c.Seq }, "the claim must be before the entry"},
 		{"a claim of the same epoch", func(c *sink.Commit) { c.Kind = "claim" }, "a claim of epoch 2 follows claim 3 of epoch 2"},
 		{"another kind", func(c *sink.Commit) { c.Kind = "x" }, "must be claim, sealed or empty"},
@@ -324,8 +327,8 @@ func TestBrokenClaims(t *testing.T) {
 	}
 }
 
-// TestMergeBucket tests that merges change no object, and that a reader finds rows whose old shards have been
-// deleted.
+// TestMergeBucket tests that merges change no object, and that a reader finds rows whose old shards
+// have been deleted.
 func TestMergeBucket(t *testing.T) {
 	t.Parallel()
 	b, dir := newBucket(t), t.TempDir()

@@ -45,8 +45,8 @@ func (b *testBucket) client(t *testing.T) *testBucket {
 	return c
 }
 
-// process returns the bucket with the client of a process with local files, and a function that kills the
-// process.
+// process returns the bucket with the client of a process with local files, and a function that
+// kills the process.
 func (b *testBucket) process(t *testing.T, fs sink.FS) (c *testBucket, kill context.CancelCauseFunc) {
 	t.Helper()
 	one := *b
@@ -128,8 +128,8 @@ func TestReadBucket(t *testing.T) {
 	}
 }
 
-// TestPeekBucket tests that one row of a large shard costs few requests, and that damage is found with and
-// without a digest in the store.
+// TestPeekBucket tests that one row of a large shard costs few requests, and that damage is found
+// with and without a digest in the store.
 func TestPeekBucket(t *testing.T) {
 	t.Parallel()
 	dir, b := t.TempDir(), newBucket(t)
@@ -168,24 +168,24 @@ func TestPeekBucket(t *testing.T) {
 	body, err := b.Get(shard.Path)
 	must(t, err)
 	for _, at := range []int{len(body) / 2, len(body) - 6} { // a page, the footer's length
-		spoilt := bytes.Clone(body)
+		damaged := bytes.Clone(body)
 		for i := range 2 {
-			spoilt[at+i] ^= 0x55
+			damaged[at+i] ^= 0x55
 		}
-		must(t, b.Put(shard.Path, spoilt))
+		must(t, b.Put(shard.Path, damaged))
 		if _, err := log.Row(shard, 0); !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), "sha256") {
 			t.Errorf("a row of another file: %v", err)
 		}
 		b.proxy.Plan(func(r *http.Request) storetest.Fault { return withoutSum })
-		damaged := 0
+		found := 0
 		for n := int64(0); n < shard.Rows; n += 25 { // a row group
 			if _, err := log.Row(shard, n); errors.Is(err, sink.ErrCorrupt) {
-				damaged++
+				found++
 			} else if err != nil {
 				t.Error(err)
 			}
 		}
-		if damaged == 0 {
+		if found == 0 {
 			t.Errorf("the damage at %d of %d is not found", at, len(body))
 		}
 		b.proxy.Plan(nil)
@@ -194,12 +194,12 @@ func TestPeekBucket(t *testing.T) {
 
 // withoutSum is a server that keeps no digests.
 func withoutSum(w http.ResponseWriter, r *http.Request, server http.Handler) {
-	server.ServeHTTP(sumless{w}, r)
+	server.ServeHTTP(noSum{w}, r)
 }
 
-type sumless struct{ http.ResponseWriter }
+type noSum struct{ http.ResponseWriter }
 
-func (s sumless) WriteHeader(status int) {
+func (s noSum) WriteHeader(status int) {
 	s.Header().Del("X-Amz-Checksum-Sha256")
 	s.ResponseWriter.WriteHeader(status)
 }

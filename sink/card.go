@@ -31,8 +31,8 @@ const (
 type card struct {
 	location
 	logger *slog.Logger
-	// slow is true if commits are small and frequent, or if the card is in a bucket. In these cases, only
-	// cardAge triggers a rewrite.
+	// slow is true if commits are small and frequent, or if the card is in a bucket. In these
+	// cases, only cardAge triggers a rewrite.
 	slow bool
 
 	mu      sync.Mutex

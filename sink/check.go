@@ -71,9 +71,9 @@ func (l *Log) checkSize(s Shard) error {
 
 // CheckDigests compares the content of every committed file with the digest in its commit. For each
 // file that differs or cannot be read, it calls found with a *CorruptError. It ignores files that a
-// merge has replaced since the log was read. CheckDigests reads at most 256 KB at a time, or 8 MB from
-// a bucket. If pace is not nil, it calls pace after each read, and pace can sleep to limit the read rate.
-// CheckDigests returns an error only if ctx is done. The error is the cause of ctx.
+// merge has replaced since the log was read. CheckDigests reads at most 256 KB at a time, or 8 MB
+// from a bucket. If pace is not nil, it calls pace after each read, and pace can sleep to limit the
+// read rate. CheckDigests returns an error only if ctx is done. The error is the cause of ctx.
 func (l *Log) CheckDigests(ctx context.Context, pace func(bytes int), found func(error)) error {
 	for i := range l.Commits {
 		for _, s := range l.Commits[i].Shards {

@@ -13,10 +13,10 @@ import (
 	kzstd "github.com/klauspost/compress/zstd"
 )
 
-// A checkpoint saves a reader of a bucket one request per entry. There are two objects, both compressed
-// with zstd. The first line of the log checkpoint is a checkpointHead. The other lines are the entries up
-// to its number that no merge has replaced, in logical order. The tail checkpoint contains all later
-// entries, or the first of them, by number.
+// A checkpoint saves a reader of a bucket one request per entry. There are two objects, both
+// compressed with zstd. The first line of the log checkpoint is a checkpointHead. The other lines
+// are the entries up to its number that no merge has replaced, in logical order. The tail
+// checkpoint contains all later entries, or the first of them, by number.
 //
 // Both are copies of entries, so any process can write them at any time. If one is missing, old or
 // damaged, a reader reads the entries themselves. Verify always reads the entries.
@@ -24,9 +24,9 @@ const (
 	logCheckpoint  = "_checkpoints/log.zst"
 	tailCheckpoint = "_checkpoints/tail.zst"
 
-	// The tail is written after tailEvery entries, and the log after logEvery entries. A reader then
-	// requests at most tailEvery-1 entries, so that Create makes at most 10 requests. A writer makes one
-	// more request for 3 commits.
+	// The tail is written after tailEvery entries, and the log after logEvery entries. A reader
+	// then requests at most tailEvery-1 entries, so that Create makes at most 10 requests. A writer
+	// makes one more request for 3 commits.
 	tailEvery = 3
 	logEvery  = 63
 )
@@ -38,8 +38,8 @@ type checkpointHead struct {
 	Replaced []string `json:"replaced"`
 }
 
-// eachEntry calls yield with the entries in a compressed checkpoint and their bytes. If head is not nil,
-// eachEntry decodes the first line into head.
+// eachEntry calls yield with the entries in a compressed checkpoint and their bytes. If head is not
+// nil, eachEntry decodes the first line into head.
 func eachEntry(body []byte, head *checkpointHead, yield func(c *Commit, line []byte) error) error {
 	z, err := kzstd.NewReader(bytes.NewReader(body), kzstd.WithDecoderConcurrency(1))
 	if err != nil {
@@ -68,8 +68,8 @@ func eachEntry(body []byte, head *checkpointHead, yield func(c *Commit, line []b
 	}
 }
 
-// readCheckpoint returns the log checkpoint, its head and its claims. The body is nil if there is no
-// valid checkpoint. An entry that is missing from it makes it invalid.
+// readCheckpoint returns the log checkpoint, its head and its claims. The body is nil if there is
+// no valid checkpoint. An entry that is missing from it makes it invalid.
 func (p *location) readCheckpoint() (body []byte, head checkpointHead, claims []Commit) {
 	body, err := p.objects.Get(logCheckpoint)
 	var known seqSet

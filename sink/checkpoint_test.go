@@ -18,8 +18,8 @@ const (
 	tailCheckpoint = "_checkpoints/tail.zst"
 )
 
-// TestCheckpoints tests that a log of 1,000 commits costs few requests, and that a checkpoint that is missing,
-// old or damaged changes nothing but the number of requests.
+// TestCheckpoints tests that a log of 1,000 commits costs few requests, and that a checkpoint that
+// is missing, old or damaged changes nothing but the number of requests.
 func TestCheckpoints(t *testing.T) {
 	t.Parallel()
 	b, dir := newBucket(t), t.TempDir()
@@ -78,7 +78,7 @@ func TestCheckpoints(t *testing.T) {
 		{"old log", early[0], late[1], 1000},
 		{"old tail", late[0], early[1], 80},
 		{"truncated", late[0][:len(late[0])/2], late[1][:len(late[1])/2], 5000},
-		{"a bit", flip(late[0]), flip(late[1]), 5000},
+		{"flipped bit", flip(late[0]), flip(late[1]), 5000},
 		{"lacks an entry", lines(t, late[0], func(l [][]byte) [][]byte { return slices.Delete(l, 2, 3) }), late[1], 5000},
 		{"changed entry", lines(t, late[0], func(l [][]byte) [][]byte {
 			l[2] = bytes.Replace(l[2], []byte(`"attempt":1`), []byte(`"attempt":2`), 1)

@@ -38,7 +38,8 @@ type sequence struct {
 	sealed int64    // number of the first sealed entry, or 0
 }
 
-// find returns the index of the first claim that is not below an entry. ok is true if it is the entry.
+// find returns the index of the first claim that is not below an entry. ok is true if it is the
+// entry.
 func (s *sequence) find(seq int64) (at int, ok bool) {
 	return slices.BinarySearchFunc(s.claims, seq, func(c Commit, seq int64) int { return cmp.Compare(c.Seq, seq) })
 }
@@ -69,7 +70,7 @@ func (s *sequence) add(c *Commit) error {
 		s.claim(c)
 		return nil
 	case c.Claim != claim || c.Epoch != epoch:
-		return fmt.Errorf("the entry depends on claim %d of epoch %d, but the last claim is %d of epoch %d: its process had lost the log", c.Claim, c.Epoch, claim, epoch)
+		return fmt.Errorf("the entry depends on claim %d of epoch %d, but the last claim is %d of epoch %d: its process no longer owned the log", c.Claim, c.Epoch, claim, epoch)
 	case s.sealed > 0 && c.Seq > s.sealed && !c.IsMerge():
 		return fmt.Errorf("the entry follows entry %d, which ends the log", s.sealed)
 	case c.Kind == kindSealed:
@@ -85,8 +86,8 @@ func (s *sequence) claim(c *Commit) {
 	}
 }
 
-// claimLog makes this process the only one that can write to the log, which must have been read. With
-// Config.Epoch, it appends a claim.
+// claimLog makes this process the only one that can write to the log, which must have been read.
+// With Config.Epoch, it appends a claim.
 func (d *Dataset) claimLog(log *Log) error {
 	_, epoch := log.seq.latest(d.nextSeq)
 	switch {
@@ -105,9 +106,9 @@ func (d *Dataset) claimLog(log *Log) error {
 	return log.add(c)
 }
 
-// Seal ends the log durably: no process can add samples afterwards. The caller must call it when all
-// samples of the dataset are committed, after Run has returned nil. Seal returns ErrWaiting if samples
-// wait for the rest of their group.
+// Seal ends the log durably: no process can add samples afterwards. The caller must call it when
+// all samples of the dataset are committed, after Run has returned nil. Seal returns ErrWaiting if
+// samples wait for the rest of their group.
 func (d *Dataset) Seal() error {
 	select {
 	case <-d.ended:
@@ -147,8 +148,9 @@ func epochOf(path string) (epoch int64, ok bool) {
 	return epoch, err == nil
 }
 
-// sweep deletes the shards of earlier epochs that no entry names. Their processes can no longer commit
-// them. A shard of this epoch or a later one must not be deleted, because its entry can follow.
+// sweep deletes the shards of earlier epochs that no entry names. Their processes can no longer
+// commit them. A shard of this epoch or a later one must not be deleted, because its entry can
+// follow.
 func (d *Dataset) sweep(log *Log) error {
 	left, err := log.unnamed()
 	if err != nil {

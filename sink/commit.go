@@ -35,19 +35,20 @@ type Commit struct {
 	// ascending order. It is nil if the entry is not a merge. The field comes early in the JSON, so
 	// that the first bytes of an entry show whether the entry is a merge.
 	Replaces []SeqRange `json:"replaces,omitempty"`
-	// Kind is "claim" or "sealed" for an entry without samples, and empty for a commit or a merge. See
-	// the package documentation. It comes as early as Replaces.
+	// Kind is "claim" or "sealed" for an entry without samples, and empty for a commit or a merge.
+	// See the package documentation. It comes as early as Replaces.
 	Kind string `json:"kind,omitempty"`
 	// RunID is the same in all entries of a log.
 	RunID string `json:"run_id"`
-	// Nonce is a random text of the process that wrote the entry, so that two processes never write the
-	// same bytes.
+	// Nonce is a random text of the process that wrote the entry, so that two processes never write
+	// the same bytes.
 	Nonce string `json:"nonce,omitempty"`
 	// Worker is the name of the process in a claim.
 	Worker string `json:"worker,omitempty"`
-	// Epoch is the epoch of a claim, which is higher than the epochs of all earlier claims. In any other
-	// entry, Epoch is the epoch of the last claim below the entry, and Claim is the number of this claim.
-	// Both are 0 if there is no claim below the entry. Readers treat other values as damage.
+	// Epoch is the epoch of a claim, which is higher than the epochs of all earlier claims. In any
+	// other entry, Epoch is the epoch of the last claim below the entry, and Claim is the number of
+	// this claim. Both are 0 if there is no claim below the entry. Readers treat other values as
+	// damage.
 	Epoch         int64     `json:"epoch,omitempty"`
 	Claim         int64     `json:"claim,omitempty"`
 	SchemaVersion int       `json:"schema_version"`
@@ -192,8 +193,8 @@ func closeInto(c io.Closer, err *error) {
 	}
 }
 
-// put durably writes c as the next entry of the log. If another process has already written an entry
-// with this number, put returns ErrFenced. The caller must have locked logMu.
+// put durably writes c as the next entry of the log. If another process has already written an
+// entry with this number, put returns ErrFenced. The caller must have locked logMu.
 func (d *Dataset) put(c *Commit) error {
 	c.Version, c.SchemaVersion, c.RunID, c.CreatedAt = commitVersion, SchemaVersion, d.cfg.RunID, d.cfg.Now().UTC()
 	c.Seq, c.Nonce, c.Epoch, c.Claim = d.nextSeq, d.nonce, d.cfg.Epoch, d.claimed

@@ -110,16 +110,17 @@ type Config struct {
 
 	Events Events
 
-	// Store contains the committed files: shards, entries, the dataset card and ack.json. Replaced
-	// files then stay in place. The write-ahead log and files that are being written are in the run's
-	// folder. If the store is away, the writer waits, and Append blocks at MaxBytesInFlight. The end of
-	// the store's context ends the wait. Default: the run's folder.
+	// Store contains the committed files, for example in a bucket: shards, entries, the dataset
+	// card and ack.json. Replaced files stay in place. The write-ahead log and files that are being
+	// written stay in the run's folder. If the store is away, the writer waits, and Append blocks
+	// at MaxBytesInFlight. The end of the store's context ends the wait. Default: the run's folder.
 	Store store.Store
 
-	// Epoch is the epoch that Create claims for this process in Store. It must be higher than the epoch
-	// of the last claim, which Log.Claim returns. If another process has claimed the same or a higher
-	// epoch, the error wraps ErrFenced. From then on, the processes of lower epochs can no longer
-	// commit. Default 0: the log has no claims, and the caller makes sure that only one process writes.
+	// Epoch is the epoch that Create claims for this process in Store. It must be higher than the
+	// epoch of the last claim, which Log.Claim returns. If another process has claimed the same or
+	// a higher epoch, the error wraps ErrFenced. From then on, the processes of lower epochs can no
+	// longer commit. Default 0: the log has no claims, and the caller makes sure that only one
+	// process writes.
 	Epoch int64
 
 	// Worker is the name of this process in its claim.

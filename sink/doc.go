@@ -111,9 +111,9 @@
 //	RUN/orphans/                             files that recovery and repair set aside
 //
 // No two commits have the same n in the names of their shards. In the name of a merged shard, m
-// replaces 0, and n is the number of the first entry that the merge replaces. (After an epoch other than
-// 0, m follows the epoch, and n counts the merges of the epoch.) hash8 is the first 8
-// hex digits of the file's SHA-256. An entry is a [Commit] in JSON. An entry names at most one data
+// replaces 0, and n is the number of the first entry that the merge replaces. If the epoch is not
+// 0, m follows the epoch instead, and n counts the merges of the epoch. hash8 is the first 8 hex
+// digits of the file's SHA-256. An entry is a [Commit] in JSON. An entry names at most one data
 // shard and one failure shard, with their sizes, digests and counts. It also lists the commit's
 // samples. The files of a commit never change.
 //
@@ -148,44 +148,49 @@
 //
 // Later versions of the format will keep the checksum in this place. A reader verifies the checksum
 // before it reads the version, so that it does not mistake a damaged entry for an entry of a newer
-// version. All entries of a log have the same run_id. The member nonce is a random text of the process
-// that wrote the entry.
+// version. All entries of a log have the same run_id. The member nonce is a random text of the
+// process that wrote the entry.
 //
 // # Buckets
 //
-// With Config.Store, the committed files are in another place than the run's folder, such as a bucket:
+// With Config.Store, the committed files are in a store, such as a bucket, and not in the run's
+// folder:
 //
 //	STORE/data/part-<run>-<epoch>-<n>-<hash8>.parquet, failures/, _commits/, ack.json, README.md
 //	STORE/_checkpoints/{log,tail}.zst        copies of entries, so that readers need fewer requests
 //	RUN/wal/, RUN/{data,failures}/.tmp-*
 //
-// Several processes can try to write to the same log, on any machine. With Config.Epoch, only one of
-// them can commit, whatever happens to the others. These are the rules:
+// Several processes can try to write to the same log, on any machine. With Config.Epoch, only one
+// of them can commit. These are the rules:
 //
-//   - No entry of the log is ever deleted, moved or replaced. Put-if-absent decides who writes the next
-//     entry. All entries contain a nonce, so two processes never put the same bytes.
-//   - Create appends a claim, an entry without samples: {"kind":"claim","epoch":3,"worker":"…",…}. Its
-//     epoch is higher than the epochs of all earlier claims. If the name of the entry is taken, Create
-//     returns ErrFenced.
-//   - Every later entry contains the epoch and the number of the claim that it depends on. For readers,
-//     an entry is damaged unless that claim is the last one below it.
-//   - If the name of a process's next entry is taken, the process ends with ErrFenced. Its samples stay
-//     in its write-ahead log. The next Create with this folder drops those that the log already has.
-//   - A shard is verified in the store before its entry is written. n is never used twice in an epoch.
-//   - After its claim, Create deletes the shards of lower epochs that no entry names: their processes
-//     can no longer commit them. It does not touch shards of its own epoch or of a higher epoch.
-//   - Merges do not move or delete anything. Any later deletion of replaced shards must follow a claim.
+//   - No entry of the log is ever deleted, moved or replaced. The first process that puts an entry
+//     wins. All entries contain a nonce, so two processes never put the same bytes.
+//   - Create appends a claim, an entry without samples: {"kind":"claim","epoch":3,"worker":"…",…}.
+//     Its epoch is higher than the epochs of all earlier claims. If the name of the entry is taken,
+//     Create returns ErrFenced.
+//   - Every later entry contains the epoch and the number of the claim that it depends on. Readers
+//     treat an entry as damaged unless that claim is the last one below it.
+//   - If the name of a process's next entry is taken, the process ends with ErrFenced. Its samples
+//     stay in its write-ahead log. The next Create with this folder drops the samples that are
+//     already in the log.
+//   - A shard is verified in the store before its entry is written. n is never used twice in an
+//     epoch.
+//   - After its claim, Create deletes the shards of lower epochs that no entry names. The processes
+//     of these epochs can no longer commit them. Create keeps the shards of its own epoch and of
+//     higher epochs.
+//   - Merges do not move or delete anything. Any later deletion of replaced shards must follow a
+//     claim.
 //   - A sealed entry, {"kind":"sealed",…}, ends the log ([Dataset.Seal]). No commit can follow it.
 //
-// In a folder, there are no claims, and the caller makes sure that only one process writes. If another
-// process does write to the log, ErrFenced ends the process here too.
+// A folder has no claims, and the caller must ensure that only one process writes. If another
+// process writes to the log anyway, ErrFenced ends this process too.
 //
-// A commit to a bucket costs two requests per shard (PUT, HEAD), one for the entry, and one for a
-// checkpoint after every third entry. A reader of a log of 1,000 commits needs about 6 requests, and Create
-// at most 10. Without checkpoints, a reader needs one request per entry. For a shard that it reads whole, it
-// needs one request and one more per 8 MB. It keeps
-// such a shard in memory, or in an unnamed temporary file if the shard is larger than 8 MB. For one row
-// of a Parquet shard, a reader fetches only the footer and the row group; see [Log.Row].
+// A commit to a bucket needs two requests per shard (PUT, HEAD), one for the entry, and one for a
+// checkpoint after every third entry. A reader of a log of 1,000 commits needs about 6 requests,
+// and Create at most 10. Without checkpoints, a reader needs one request per entry. To read a whole
+// shard, it needs one request and one more per 8 MB. It keeps the shard in memory, or in an unnamed
+// temporary file if the shard is larger than 8 MB. For one row of a Parquet shard, a reader fetches
+// only the footer and the row group; see [Log.Row].
 //
 // # Merges
 //
@@ -219,10 +224,12 @@
 //     shards as in a commit
 //  2. write the entry as in a commit            ◄── the merge: the replaced entries stop counting
 //  3. write the card
-//  4. move the replaced shards to replaced/, fsync the folders (steps 4 to 6 only without Config.Store)
+//  4. move the replaced shards to replaced/, fsync the folders
 //  5. move the replaced entries
 //  6. delete the moved files when the acknowledged cursor is past all of their commits
 //     ([Dataset.Acknowledge]), or after ten minutes if no reader has ever acknowledged any groups
+//
+// With Config.Store, a merge ends after step 2.
 //
 // Readers see no change before step 2. If the process is killed after step 2, Create completes the
 // remaining steps. If a reader does not find a shard at its path, it looks in replaced/. If the
@@ -321,10 +328,10 @@
 //  8. fsync _commits
 //  9. delete segments whose samples are all committed; call done(nil) for each sample
 //
-// Linking fails if the name exists, so no entry is ever overwritten. In a bucket, steps 4 to 8 are two
-// puts: the file with a check of its size and digest, and the entry with If-None-Match. An entry is complete before it
+// Linking fails if the name exists, so no entry is ever overwritten. An entry is complete before it
 // gets its name. A sample that has neither rows nor failures is committed too, because the entry
-// contains its key.
+// contains its key. In a bucket, steps 4 to 8 are two puts: each file, whose size and digest are
+// then checked, and the entry, with If-None-Match.
 //
 // Shards are sealed when they reach Config.MaxShardBytes, when their first sample is
 // Config.MaxShardAge old, and at Close. A sample's rows are never split across shards.
@@ -371,9 +378,9 @@
 // This package guarantees: if Append returned nil for a sample, the sample is in the dataset
 // exactly once after the next Create on the folder, regardless of how the process ended. With
 // Config.CommitGroups, the guarantee applies only when the sample's group is whole. If Append was
-// interrupted, it is unknown whether the sample is in the dataset. With Config.Store, the write-ahead
-// log is in the local folder. If that folder is lost, the samples that were not yet committed are lost
-// with it, and another process must run them again.
+// interrupted, it is unknown whether the sample is in the dataset. With Config.Store, the
+// write-ahead log is in the run's folder. If that folder is lost, its uncommitted samples are lost,
+// and another process must run them again.
 //
 // # Recovery
 //
@@ -415,8 +422,8 @@
 // commits it. Close commits everything and leaves no segment. With Config.CommitGroups, Close
 // leaves the samples of incomplete groups in the write-ahead log.
 //
-// Only one process at a time is allowed to have a run's folder open. The caller must ensure this with a
-// lock. Readers need no lock.
+// Only one process at a time is allowed to have a run's folder open. The caller must ensure this
+// with a lock. Readers need no lock.
 //
 // # Memory and goroutines
 //
@@ -440,11 +447,11 @@
 //	                        stores the keys that are done
 //	the write-ahead log     wal.go, queue.go; walencode.go and waldecode.go encode and decode a sample,
 //	                        walread.go reads segments
-//	where the files are     location.go, config.go; ranged.go reads a part of a shard in a bucket
+//	file locations          location.go, config.go; ranged.go reads a part of a shard in a bucket
 //	open shards, a commit   hold.go, judge.go, writer.go, shard.go, commit.go; entry.go encodes and
 //	                        decodes an entry, entry_samples.go is a fast parser for its samples
-//	logs in a bucket        claim.go: claims, the end of the log, and shards of lower epochs;
-//	                        checkpoint.go
+//	logs in a bucket        claim.go contains claims, the end of the log, and the deletion of shards
+//	                        of lower epochs; checkpoint.go contains the checkpoints
 //	merges                  merged.go defines the members that only a merge has; merge.go,
 //	                        mergewrite.go, mergeretry.go and replaced.go make merges; cursor.go
 //	                        stores the acknowledgements of readers

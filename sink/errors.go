@@ -21,8 +21,8 @@ var (
 	// ErrCommitted means that the sample is already in the dataset or in flight.
 	ErrCommitted = errors.New("sink: sample is already committed")
 	// ErrFenced means that another process has written to the log since Create. This process can no
-	// longer commit. Its samples stay in the write-ahead log, and the next Create commits those that
-	// the other process has not committed.
+	// longer commit. Its samples stay in the write-ahead log, and the next Create commits the
+	// samples that the other process has not committed.
 	ErrFenced = errors.New("sink: another process has written this entry; only one process can write to a dataset, so stop the other one and resume")
 	// ErrClosed means that the Dataset was closed or has failed.
 	ErrClosed = errors.New("sink: dataset is closed")

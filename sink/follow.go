@@ -48,7 +48,7 @@ func (l *Log) follow(try int) (again bool, err error) {
 	}
 	order, gaps := fresh, gapsOf(l.known, fresh)
 	if len(gaps) > 0 {
-		l.replaced = nil // order leaves out replaced entries
+		l.replaced = nil // order omits replaced entries
 		if order, gaps, err = l.order(fresh); len(gaps) > 0 && err == nil {
 			err = gaps[0].missing()
 		}
@@ -132,11 +132,11 @@ func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 			continue
 		}
 		p := place{seq, seq}
-		special, merr := true, error(nil)
-		if l.folder { // in a bucket, the first bytes cost as much as the entry
-			special, merr = isSpecial(l.objects, seq)
+		read, merr := true, error(nil)
+		if l.folder { // in a bucket, a request for the first bytes costs as much as one for the entry
+			read, merr = maybeMergeOrClaim(l.objects, seq)
 		}
-		if merr == nil && special {
+		if merr == nil && read {
 			var c Commit
 			if c, _, merr = readCommit(l.objects, seq); merr == nil {
 				p.first = c.First()
@@ -160,10 +160,10 @@ func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 	return order, gapsOf(replaced, fresh), err
 }
 
-// isSpecial reports whether an entry might be a merge or a claim. An entry of a newer version might be
-// one. The first bytes are enough to determine this, because encodeCommit writes version, seq, replaces
-// and kind first.
-func isSpecial(objects store.Store, seq int64) (bool, error) {
+// maybeMergeOrClaim reports whether an entry might be a merge or a claim. An entry of a newer
+// version might be one. The first bytes are enough to determine this, because encodeCommit writes
+// version, seq, replaces and kind first.
+func maybeMergeOrClaim(objects store.Store, seq int64) (bool, error) {
 	head, err := readHead(objects, entryPath(seq), 64)
 	version, ok := bytes.CutPrefix(head, []byte(`{"version":`))
 	return ok && (!bytes.HasPrefix(version, []byte("1,")) || bytes.Contains(version, []byte(`,"replaces":`)) || bytes.Contains(version, []byte(`,"kind":"claim"`))), err

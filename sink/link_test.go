@@ -67,8 +67,8 @@ func TestLinkWhoseAnswerWasLost(t *testing.T) {
 	compareDataset(t, dir, samples(1))
 }
 
-// TestFenced tests that a process ends when another process writes to the log, and that its samples are
-// in the dataset once after the next Create.
+// TestFenced tests that a process ends when another process writes to the log, and that its samples
+// are in the dataset once after the next Create.
 func TestFenced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,12 +12,13 @@ import (
 )
 
 // A location contains the files of a dataset. The committed files are objects of a store: shards,
-// entries, the dataset card and ack.json. The other files are in a local folder: the write-ahead log,
-// files that are being written, and files that were set aside.
+// entries, the dataset card and ack.json. The other files are in a local folder: the write-ahead
+// log, files that are being written, and files that were set aside. The store is the local folder
+// or a bucket.
 type location struct {
 	objects store.Store
-	// folder is true if the store is the local folder. Merges then move replaced files to replaced/.
-	// In any other store, replaced files stay in place.
+	// folder is true if the store is the local folder. Merges then move replaced files to
+	// replaced/. In a bucket, replaced files stay in place.
 	folder bool
 	fs     FS
 	dir    string // the local folder; empty for a reader without local files
@@ -26,8 +27,8 @@ type location struct {
 	byRange bool
 }
 
-// locate returns the location with the given store and local folder. If the store is nil, it is the local
-// folder.
+// locate returns the location with the given store and local folder. If the store is nil, it is the
+// local folder.
 func locate(objects store.Store, fsys FS, dir string) location {
 	if fsys == nil {
 		fsys = OS()
@@ -38,7 +39,8 @@ func locate(objects store.Store, fsys FS, dir string) location {
 	return location{objects: objects, fs: fsys, dir: dir, chunk: fetchChunk}
 }
 
-// localDirs returns the folders of the local folder.
+// localDirs returns the subfolders of the local folder. committed is true if it contains the
+// committed files.
 func localDirs(committed bool) []string {
 	if committed {
 		return []string{dataDir, failuresDir, commitsDir, walDir}
@@ -90,16 +92,16 @@ func asPath(err error) error {
 	return err
 }
 
-// readChunk is the number of bytes that are read from a local file at a time. fetchChunk is the number
-// of bytes of a request to a bucket, which takes some 30 ms plus the transfer.
+// readChunk is the number of bytes that are read from a local file at a time. fetchChunk is the
+// number of bytes of a request to a bucket. A request takes about 30 ms plus the transfer.
 const (
 	readChunk  = 256 << 10
 	fetchChunk = 8 << 20
 )
 
 // checked checks the size and the digest of a shard, and passes its content to read. The libraries
-// read many small ranges. checked therefore copies a shard of a bucket, into memory if one request is
-// enough, and otherwise into an unnamed file.
+// read many small ranges. checked therefore copies a shard of a bucket, into memory if one request
+// is enough, and otherwise into an unnamed file.
 func (p *location) checked(o store.Object, s Shard, read func(io.ReaderAt) error) error {
 	var content io.ReaderAt
 	var err error
@@ -129,7 +131,8 @@ func (p *location) checked(o store.Object, s Shard, read func(io.ReaderAt) error
 	return read(content)
 }
 
-// commitNumbers lists the log's folder and returns the numbers of the entries after the given number.
+// commitNumbers lists the log's folder and returns the numbers of the entries after the given
+// number.
 func (p *location) commitNumbers(after int64) (numbers []int64, err error) {
 	found, err := p.objectsIn(commitsDir, entryPath(after))
 	for _, i := range found {

@@ -17,8 +17,8 @@ var ErrLostCommit = errors.New("sink: the last entry of the commit log is lost")
 // lostShards returns the paths of shards that no entry names and that contain a sample that is
 // neither in a commit nor in the write-ahead log. A killed process does not leave such a shard,
 // because samples stay in the write-ahead log until the commit that names their shard is durable.
-// lostShards ignores incomplete and damaged shards. In another store than the folder, such shards belong
-// to processes whose write-ahead log is on another machine.
+// lostShards ignores incomplete and damaged shards. In a bucket, such shards can belong to
+// processes whose write-ahead logs are on other machines, so lostShards returns none.
 func (l *Log) lostShards() ([]string, error) {
 	if !l.folder {
 		return nil, nil
@@ -73,8 +73,8 @@ func (l *Log) unnamed() (paths []string, err error) {
 			}
 		}
 	}
-	// In a bucket, the list of CheckSizes is new enough: a shard that is in no entry up to this process's
-	// claim cannot get one later, except from a process of a higher epoch.
+	// In a bucket, the list of CheckSizes is new enough: a shard that is in no entry up to this
+	// process's claim cannot get one later, except from a process of a higher epoch.
 	found := l.shards
 	if found == nil {
 		if found, err = l.listShards(); err != nil {

@@ -59,7 +59,7 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 	c.Shards, err = w.seal(d.base(mergeMark, n), new(SealTimes))
 	if err != nil {
 		for _, s := range c.Shards { // remove the new shards, because a reader that ignores the log would read the rows twice
-			_ = d.objects.Delete(s.Path) // if Delete fails, the next Create moves the shard to orphans/
+			_ = d.objects.Delete(s.Path) // if Delete fails, the next Create removes the shard
 		}
 		return nil, nil, err
 	}

@@ -11,15 +11,16 @@ import (
 )
 
 const (
-	// blockBytes is the size of a request of a rangedFile. A row group takes up to some 20 requests.
+	// blockBytes is the size of a request of a rangedFile. A row group needs up to about 20
+	// requests.
 	blockBytes = 1 << 20
 	// At most maxBlocks blocks are kept. A row group is usually smaller, so it is requested once.
 	maxBlocks = 32
 )
 
-// A rangedFile reads a Parquet shard in a bucket by range, for a reader that needs one row group of it.
-// It cannot check the digest of the file. Instead, ranged compares the digest that the store keeps, if
-// it keeps one. Parquet pages have checksums, and a panic of the library becomes an error.
+// A rangedFile reads a Parquet shard in a bucket by range, for a reader that needs one row group of
+// it. It cannot check the digest of the file. If the store keeps a digest, ranged compares that
+// digest. Parquet pages have checksums, and a panic of the library becomes an error.
 type rangedFile struct {
 	o      store.Object
 	mu     sync.Mutex

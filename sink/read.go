@@ -42,8 +42,8 @@ func ReadLog(dir string) (*Log, error) { return ReadLogEach(dir, nil) }
 func ReadLogEach(dir string, each func(*Commit)) (*Log, error) { return ReadLogIn(nil, dir, each) }
 
 // ReadLogIn reads the commit log in a store, such as a bucket. The folder spool contains the
-// write-ahead log of the dataset's process. It is empty for a reader on another machine. If each is not
-// nil, ReadLogIn works like ReadLogEach, and otherwise like ReadLog.
+// write-ahead log of the dataset's process. It is empty for a reader on another machine. If each is
+// not nil, ReadLogIn works like ReadLogEach, and otherwise like ReadLog.
 func ReadLogIn(objects store.Store, spool string, each func(*Commit)) (*Log, error) {
 	return readLog(locate(objects, nil, spool), "", each)
 }

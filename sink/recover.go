@@ -20,8 +20,8 @@ const replacedDir = "replaced"
 // folder.
 const orphansDir = "orphans"
 
-// The names of shards begin with shardPrefix. In a merged shard's name, mergeMark follows the epoch, or
-// replaces it if it is 0.
+// The names of shards begin with shardPrefix. In a merged shard's name, mergeMark follows the
+// epoch, or replaces it if it is 0.
 const shardPrefix, mergeMark = "part-", "m"
 
 // A Recovery reports what Create recovered from an interrupted process. The zero Recovery means

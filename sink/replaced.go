@@ -87,7 +87,7 @@ func (g *goneSet) delete(fsys FS, dir string) {
 }
 
 // leftReplaced returns the replaced entries that are still in _commits/. A folder has such entries
-// while a merge moves files, and after the process was killed during such a move. In another store, all
+// while a merge moves files, and after the process was killed during such a move. In a bucket, all
 // entries stay.
 func (l *Log) leftReplaced() (left []Commit, err error) {
 	if l.replaced != nil {

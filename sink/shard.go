@@ -66,8 +66,8 @@ func (s *openShard[T]) append(row *T, tokens int, first bool) error {
 	return nil
 }
 
-// seal completes, syncs and checks the file. Then it moves the file into the store, under a name that
-// begins with base. No commit names the shard yet. If seal fails, it abandons the shard.
+// seal completes, syncs and checks the file. Then it moves the file into the store, under a name
+// that begins with base. No commit names the shard yet. If seal fails, it abandons the shard.
 func (s *openShard[T]) seal(base string, took *SealTimes) (_ Shard, err error) {
 	op, start := "write", time.Now()
 	defer func() {
@@ -152,7 +152,8 @@ func (s Shard) checkSize(size int64) error {
 	return nil
 }
 
-// copyChecked copies a file of size bytes. It returns an error if the log has another size or digest.
+// copyChecked copies a file of size bytes. It returns an error if the log has another size or
+// digest.
 func copyChecked(to io.Writer, f io.ReaderAt, size int64, s Shard, chunk int64) error {
 	if err := s.checkSize(size); err != nil {
 		return err

@@ -353,7 +353,7 @@ func (v *verifier) orphans() error {
 	}
 	if !v.folder {
 		v.checkpoints()
-		return nil // the shards of workers that lost their claim are in no entry, and their samples run again
+		return nil // no entry names the shards of fenced processes, and their samples run again
 	}
 	log, err := readLog(v.location, v.opts.RunID, nil)
 	if err != nil {

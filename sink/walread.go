@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// walSegments returns the names of the segments in the order they were written. A reader without local
-// files has no segments and an empty dir.
+// walSegments returns the names of the segments in the order they were written. A reader without
+// local files has no segments and an empty dir.
 func walSegments(fsys FS, dir string) ([]string, error) {
 	if dir == "" {
 		return nil, nil

@@ -322,8 +322,8 @@ func (w *writer) commit() error {
 	return nil
 }
 
-// seal seals the open shards under names that begin with base. After an error, it returns the shards
-// that already have their final names.
+// seal seals the open shards under names that begin with base. After an error, it returns the
+// shards that already have their final names.
 func (w *writer) seal(base string, took *SealTimes) ([]Shard, error) {
 	shards := []Shard{}
 	if s := w.data; s != nil {

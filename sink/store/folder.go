@@ -249,8 +249,8 @@ func (f *folder) walk(dir, prefix, after string, yield func(Info, error) bool) b
 		info, err := f.fs.Stat(f.path(path))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			// It was deleted or moved in the meantime. If it was omitted, a reader of a log would not
-			// notice that the entries that it has moved to are not in this list.
+			// It was deleted or moved in the meantime. If it was omitted, a reader of a log would
+			// not notice that the entries that it has moved to are not in this list.
 			if path > after {
 				found = append(found, Info{Name: path})
 			}

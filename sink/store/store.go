@@ -63,8 +63,8 @@ type Object interface {
 	io.Closer
 	// Size returns the number of bytes.
 	Size() int64
-	// SHA256 returns the SHA-256 that the store has kept since the put, in lower-case hex. It is empty
-	// if the store keeps none.
+	// SHA256 returns the SHA-256 that the store has kept since the put, in lower-case hex. It is
+	// empty if the store keeps none.
 	SHA256() string
 }
 

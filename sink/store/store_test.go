@@ -296,9 +296,9 @@ func (v vanishing) Stat(name string) (fs.FileInfo, error) {
 	return v.FS.Stat(name)
 }
 
-// TestListOfAMovedFile tests that a file that is moved during the list is not omitted: a reader of a log
-// would take the log for complete without it.
-func TestListOfAMovedFile(t *testing.T) {
+// TestListMovedFile tests that a file that is moved during the list is not omitted: a reader of
+// a log would take the log for complete without it.
+func TestListMovedFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := store.Folder(vanishing{store.OS(), "2"}, dir)
