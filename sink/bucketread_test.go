@@ -2,93 +2,17 @@ package sink_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
-	"github.com/rollout-rl/rollout/sink/store"
 	"github.com/rollout-rl/rollout/sink/store/storetest"
 	"github.com/rollout-rl/rollout/tokenize"
 )
-
-// A testBucket is a bucket of a server in this process.
-type testBucket struct {
-	store.Store
-	requests *store.Requests
-	server   *storetest.Server
-	proxy    *storetest.Proxy
-	location string
-}
-
-func newBucket(t *testing.T) *testBucket {
-	t.Helper()
-	b := &testBucket{server: &storetest.Server{}}
-	b.server.Create("bucket")
-	b.proxy = &storetest.Proxy{Server: b.server}
-	listener := httptest.NewServer(b.proxy)
-	t.Cleanup(listener.Close)
-	b.location = "s3://bucket/run?endpoint_override=" + listener.URL
-	return b.client(t)
-}
-
-// client returns the bucket with another client.
-func (b *testBucket) client(t *testing.T) *testBucket {
-	t.Helper()
-	c, _ := b.process(t, sink.OS())
-	return c
-}
-
-// process returns the bucket with the client of a process with local files, and a function that
-// kills the process.
-func (b *testBucket) process(t *testing.T, fs sink.FS) (c *testBucket, kill context.CancelCauseFunc) {
-	t.Helper()
-	one := *b
-	c = &one
-	c.requests = &store.Requests{}
-	ctx, kill := context.WithCancelCause(context.Background()) // not t.Context: cleanups use the store
-	t.Cleanup(func() { kill(nil) })
-	var err error
-	c.Store, err = store.Open(ctx, b.location, store.Options{Requests: c.requests, FS: fs, Timeout: time.Second})
-	must(t, err)
-	return c, kill
-}
-
-// upload copies the committed files of a folder.
-func (b *testBucket) upload(t *testing.T, dir string) {
-	t.Helper()
-	folder := store.Folder(sink.OS(), dir)
-	for i := range each(t, folder.List("", "")) {
-		if strings.HasPrefix(i.Name, "wal/") || strings.HasPrefix(i.Name, "replaced/") {
-			continue
-		}
-		body, err := folder.Get(i.Name)
-		must(t, err)
-		must(t, b.Put(i.Name, body))
-	}
-}
-
-func (b *testBucket) readLog(t *testing.T) *sink.Log {
-	t.Helper()
-	log, err := sink.ReadLogIn(b, "", nil)
-	must(t, err)
-	return log
-}
-
-func (b *testBucket) verify(t *testing.T) sink.VerifyReport {
-	t.Helper()
-	r, err := sink.Verify(t.Context(), "", sink.VerifyOptions{VocabSize: sinktest.Vocab, Store: b})
-	if err != nil || r.ProblemCount > 0 {
-		t.Fatalf("Verify: %v, %v", err, r.Problems)
-	}
-	return r
-}
 
 // TestReadBucket tests that all readers return the same from a bucket as from a folder.
 func TestReadBucket(t *testing.T) {

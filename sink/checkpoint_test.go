@@ -49,9 +49,9 @@ func TestCheckpoints(t *testing.T) {
 	read := func(t *testing.T) (entries []string, requests int64) {
 		t.Helper()
 		c := b.client(t)
-		before := c.requests.Get.Load() + c.requests.List.Load() + c.requests.Head.Load()
+		before := c.reads()
 		log := c.readLog(t)
-		requests = c.requests.Get.Load() + c.requests.List.Load() + c.requests.Head.Load() - before
+		requests = c.reads() - before
 		for i := range log.Commits {
 			entries = append(entries, log.Commits[i].SHA256)
 		}
@@ -108,7 +108,7 @@ func TestCheckpoints(t *testing.T) {
 	cold := b.client(t)
 	open(t, dir, cold.next(t, cfg))
 	r := cold.requests
-	n := r.Get.Load() + r.List.Load() + r.Head.Load() + r.Put.Load() + r.Delete.Load() - 1 // one is from store.Open
+	n := cold.reads() + r.Put.Load() + r.Delete.Load() - 1 // one is from store.Open
 	t.Logf("Create made %d requests: %d get, %d list, %d put", n, r.Get.Load(), r.List.Load(), r.Put.Load())
 	if n > 10 {
 		t.Errorf("Create made %d requests", n)
@@ -124,13 +124,6 @@ func TestCheckpoints(t *testing.T) {
 	if r := b.verify(t); r.Samples != 1002 || len(r.Orphans) > 0 {
 		t.Errorf("Verify = %+v", r)
 	}
-}
-
-func (b *testBucket) get(t *testing.T, name string) []byte {
-	t.Helper()
-	body, err := b.Get(name)
-	must(t, err)
-	return body
 }
 
 func flip(body []byte) []byte {

@@ -13,6 +13,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +26,19 @@ const (
 	Key    = "test-key"
 	Secret = "test-secret"
 )
+
+// Setenv sets the environment of this process to the credentials of a [Server], without any other
+// setting of the user. Call it from TestMain.
+func Setenv() {
+	for name, value := range map[string]string{
+		"AWS_ACCESS_KEY_ID": Key, "AWS_SECRET_ACCESS_KEY": Secret, "AWS_SESSION_TOKEN": "",
+		"AWS_PROFILE": "", "AWS_SHARED_CREDENTIALS_FILE": "testdata/none", "AWS_CONFIG_FILE": "testdata/none",
+		"AWS_ENDPOINT_URL": "", "AWS_ENDPOINT_URL_S3": "", "AWS_REGION": "", "AWS_DEFAULT_REGION": "",
+		"AWS_EC2_METADATA_DISABLED": "true",
+	} {
+		_ = os.Setenv(name, value) // the names are valid
+	}
+}
 
 // A Server is an S3 server with the part of the API that package store uses. The zero value has no
 // buckets.
