@@ -5,13 +5,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/rollout-rl/rollout/sink/store"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -92,22 +90,9 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	if _, err := cfg.FS.ReadDir(dir); err != nil {
-		return nil, &ShardError{Path: dir, Op: "open", Err: err}
-	}
-	for _, sub := range localDirs(cfg.Store == nil) {
-		if err := cfg.FS.MkdirAll(filepath.Join(dir, sub)); err != nil {
-			return nil, &ShardError{Path: dir, Op: "create", Err: err}
-		}
-	}
-	if err := cfg.FS.SyncDir(dir); err != nil {
-		return nil, &ShardError{Path: dir, Op: "sync", Err: err}
-	}
 	files := locate(cfg.Store, cfg.FS, dir)
-	if files.folder { // find out before any sample is collected
-		if err := store.Probe(store.Folder(cfg.FS, filepath.Join(dir, commitsDir))); err != nil {
-			return nil, shardError("link", err)
-		}
+	if err := files.makeFolders(); err != nil { // find out before any sample is collected
+		return nil, err
 	}
 	keys := newLedgerBuilder()
 	var known *GroupLog

@@ -463,6 +463,6 @@
 //	readers                 follow.go (the logical order), read.go (Log), moved.go, peek.go (one row),
 //	                        waiting.go, ledger.go, groups.go, hasrows.go
 //	a copy of a dataset     store.go
-//	checks                  check.go, verify.go, verifyshard.go, verifywal.go
+//	checks                  check.go, verify.go, verifyshard.go, verifywal.go, verifyfiles.go
 //	configuration, errors   config.go, format.go, fs.go; errors.go
 package sink

@@ -39,13 +39,34 @@ func locate(objects store.Store, fsys FS, dir string) location {
 	return location{objects: objects, fs: fsys, dir: dir, chunk: fetchChunk}
 }
 
-// localDirs returns the subfolders of the local folder. committed is true if it contains the
-// committed files.
-func localDirs(committed bool) []string {
-	if committed {
+// localDirs returns the subfolders of the local folder.
+func (p *location) localDirs() []string {
+	if p.folder {
 		return []string{dataDir, failuresDir, commitsDir, walDir}
 	}
 	return []string{dataDir, failuresDir, walDir}
+}
+
+// makeFolders durably creates the subfolders of the local folder, which must exist. If they will
+// contain the log, makeFolders checks that commits are possible.
+func (p *location) makeFolders() error {
+	if _, err := p.fs.ReadDir(p.dir); err != nil {
+		return &ShardError{Path: p.dir, Op: "open", Err: err}
+	}
+	for _, sub := range p.localDirs() {
+		if err := p.fs.MkdirAll(filepath.Join(p.dir, sub)); err != nil {
+			return &ShardError{Path: p.dir, Op: "create", Err: err}
+		}
+	}
+	if err := p.fs.SyncDir(p.dir); err != nil {
+		return &ShardError{Path: p.dir, Op: "sync", Err: err}
+	}
+	if p.folder {
+		if err := store.Probe(store.Folder(p.fs, filepath.Join(p.dir, commitsDir))); err != nil {
+			return shardError("link", err)
+		}
+	}
+	return nil
 }
 
 // open opens a committed file. A merge can have moved it to replaced/.

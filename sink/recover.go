@@ -85,7 +85,7 @@ func (d *Dataset) recover(log *Log) error {
 }
 
 func (d *Dataset) clearLeftovers(log *Log) error {
-	for _, sub := range append([]string{""}, localDirs(d.folder)...) {
+	for _, sub := range append([]string{""}, d.localDirs()...) {
 		dir := filepath.Join(d.dir, sub)
 		names, err := d.fs.ReadDir(dir)
 		if err != nil {
