@@ -36,15 +36,15 @@ func TestReadBucket(t *testing.T) {
 			if got, want := b.verify(t), wholeVerify(t, dir); got.Samples != want.Samples || got.Rows != want.Rows || len(got.Orphans) > 0 {
 				t.Errorf("Verify = %+v, want %+v", got, want)
 			}
-			ledger, err := sink.ReadLedgerIn(b, "")
+			ledger, err := sink.ReadLedger(b, "")
 			must(t, err)
-			local, err := sink.ReadLedger(dir)
+			local, err := sink.ReadLedger(nil, dir)
 			must(t, err)
 			if ledger.Len() != local.Len() {
 				t.Errorf("a ledger of %d samples, want %d", ledger.Len(), local.Len())
 			}
-			if ack, err := sink.ReadAckIn(b); err != nil || ack.Seq != 3 {
-				t.Errorf("ReadAckIn() = %+v, %v", ack, err)
+			if ack, err := sink.ReadAck(b); err != nil || ack.Seq != 3 {
+				t.Errorf("ReadAck() = %+v, %v", ack, err)
 			}
 			must(t, b.readLog(t).CheckSizes())
 			must(t, b.readLog(t).CheckDigests(t.Context(), nil, func(err error) { t.Error(err) }))

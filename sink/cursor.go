@@ -26,13 +26,10 @@ func (c Cursor) before(o Cursor) bool {
 
 const ackName = "ack.json"
 
-// ReadAck returns the last acknowledged Cursor in the run's folder dir, or the zero Cursor if no
-// reader has acknowledged any groups. If ack.json is not valid, the error is a *CorruptError. All
-// other errors come from the file system.
-func ReadAck(dir string) (Cursor, error) { return ReadAckIn(store.Folder(OS(), dir)) }
-
-// ReadAckIn is like ReadAck, but for a dataset in a store.
-func ReadAckIn(objects store.Store) (c Cursor, err error) {
+// ReadAck returns the last acknowledged Cursor in a store, or the zero Cursor if no reader has
+// acknowledged any groups. If ack.json is not valid, the error is a *CorruptError. All other errors
+// come from the store.
+func ReadAck(objects store.Store) (c Cursor, err error) {
 	body, err := objects.Get(ackName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, nil
@@ -104,7 +101,7 @@ func (c Cursor) check(runID string, last int64) error {
 // readAck reads the acknowledged cursor into d.ack. last is the number of the last entry in the
 // log.
 func (d *Dataset) readAck(last int64) error {
-	ack, err := ReadAckIn(d.objects)
+	ack, err := ReadAck(d.objects)
 	if err == nil && ack.RunID != "" {
 		if cerr := ack.check(d.cfg.RunID, last); cerr != nil {
 			err = &CorruptError{Path: ackName, Row: -1, Err: cerr}

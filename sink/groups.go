@@ -81,7 +81,7 @@ type outcome struct {
 	failed, filtered bool
 }
 
-// Add adds the next commit. Commits must be added in the order in which [ReadLogEach] delivers
+// Add adds the next commit. Commits must be added in the order in which [ReadLogIn] delivers
 // them. Add returns the groups that the commit makes whole, in the order of their first samples in
 // the commit. Add ignores samples without a group id.
 func (l *GroupLog) Add(c *Commit) []WholeGroup {

@@ -89,7 +89,7 @@ func TestGroupsAgainstPython(t *testing.T) {
 	for i, dir := range args[2:] {
 		var groups sink.GroupLog
 		var want []given
-		if _, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
+		if _, err := sink.ReadLogIn(nil, dir, func(c *sink.Commit) {
 			for _, w := range groups.Add(c) {
 				if w.Rows > 0 { // otherwise Following returns nothing
 					want = append(want, given{w.ID, w.Size, w.Failed, w.Seq, w.N})

@@ -97,7 +97,7 @@ func (c *court) check(dir string) {
 	t.Helper()
 	wholeVerify(t, dir)
 	want, filtered := map[string]string{}, 0
-	log, err := sink.ReadLogEach(dir, func(commit *sink.Commit) {
+	log, err := sink.ReadLogIn(nil, dir, func(commit *sink.Commit) {
 		for _, s := range commit.Samples {
 			reason := reasonOf(commit.Groups[s.Group].ID)
 			if s.Failed() {
@@ -123,7 +123,7 @@ func (c *court) check(dir string) {
 			}
 		}
 	}
-	ledger, err := sink.ReadLedger(dir)
+	ledger, err := sink.ReadLedger(nil, dir)
 	must(t, err)
 	if n := ledger.Filtered(); n != filtered || n == 0 {
 		t.Errorf("Ledger.Filtered() = %d, want %d", n, filtered)

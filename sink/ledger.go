@@ -33,14 +33,9 @@ type ledgerEntry struct {
 
 func (e *ledgerEntry) done() bool { return e.class == 0 }
 
-// ReadLedger reads the commit log in the run's folder dir, and the uncommitted samples in the
-// write-ahead log. It returns the same errors as [ReadLog] and [Log.Waiting].
-func ReadLedger(dir string) (*Ledger, error) {
-	return ReadLedgerIn(nil, dir)
-}
-
-// ReadLedgerIn is like ReadLedger, but for a dataset in a store. See ReadLogIn.
-func ReadLedgerIn(objects store.Store, spool string) (*Ledger, error) {
+// ReadLedger reads the commit log, and the uncommitted samples in the write-ahead log. It has the
+// same arguments as [ReadLogIn], and returns the same errors as [ReadLog] and [Log.Waiting].
+func ReadLedger(objects store.Store, spool string) (*Ledger, error) {
 	b := newLedgerBuilder()
 	log, err := ReadLogIn(objects, spool, b.add)
 	if err != nil {

@@ -58,7 +58,7 @@ func TestLedger(t *testing.T) {
 			t.Errorf("%d samples, %d done, %d failed, want 3, 2, 1", l.Len(), done, failed)
 		}
 	}
-	l, err := ReadLedger(dir)
+	l, err := ReadLedger(nil, dir)
 	must(t, err)
 	check(l)
 

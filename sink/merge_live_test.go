@@ -75,7 +75,7 @@ func TestMergeUnderReaders(t *testing.T) {
 			}
 			var mu sync.Mutex
 			var order []place // of the follower; the reference for all others
-			follower, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
+			follower, err := sink.ReadLogIn(nil, dir, func(c *sink.Commit) {
 				mu.Lock()
 				defer mu.Unlock()
 				order = add(order, c)
@@ -128,7 +128,7 @@ func TestMergeUnderReaders(t *testing.T) {
 				return at + 1, errors.Join(log.CheckSizes(), log.CheckDigests(t.Context(), nil, func(e error) { err = errors.Join(err, e) }), err)
 			})
 			read("HasRows", func() (int, error) { _, err := sink.HasRows(dir); return 0, err })
-			read("ReadLedger", func() (int, error) { l, err := sink.ReadLedger(dir); return l.Len(), err })
+			read("ReadLedger", func() (int, error) { l, err := sink.ReadLedger(nil, dir); return l.Len(), err })
 			acknowledged := 0
 			read("Acknowledge", func() (int, error) {
 				time.Sleep(time.Millisecond)

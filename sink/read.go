@@ -32,24 +32,22 @@ type Log struct {
 // commits. The error is a *CorruptError if an entry is missing and no merge replaces it, or if an
 // entry is unreadable, has a wrong checksum or belongs to another run. The error wraps ErrNewer if
 // a newer version of the program wrote an entry.
-func ReadLog(dir string) (*Log, error) { return ReadLogEach(dir, nil) }
+func ReadLog(dir string) (*Log, error) { return ReadLogIn(nil, dir, nil) }
 
-// ReadLogEach is like ReadLog, but for logs with millions of samples. It passes every commit once
-// to the given function, in logical order. Merges are split into their commits, as
-// [Commit.Originals] does. The function owns its argument. The entries in Commits lack Groups and
-// Samples. So the method Done of such a Log returns no keys. The method Waiting rereads the
-// entries if there is a write-ahead log.
-func ReadLogEach(dir string, each func(*Commit)) (*Log, error) { return ReadLogIn(nil, dir, each) }
-
-// ReadLogIn reads the commit log in a store, such as a bucket. The folder spool contains the
-// write-ahead log of the dataset's process. It is empty for a reader on another machine. If each is
-// not nil, ReadLogIn works like ReadLogEach, and otherwise like ReadLog.
+// ReadLogIn is like ReadLog, but for a log in a store, such as a bucket. The folder spool contains
+// the write-ahead log of the dataset's process. It is empty for a reader on another machine. If
+// objects is nil, the log is in the folder spool too.
+//
+// If each is not nil, ReadLogIn is for logs with millions of samples. It passes every commit once
+// to each, in logical order. Merges are split into their commits, as [Commit.Originals] does. The
+// function owns its argument. The entries in Commits lack Groups and Samples. So the method Done of
+// such a Log returns no keys. The method Waiting rereads the entries if there is a write-ahead log.
 func ReadLogIn(objects store.Store, spool string, each func(*Commit)) (*Log, error) {
 	return readLog(locate(objects, nil, spool), "", each)
 }
 
 // readLog reads the log, in which all entries must belong to the run runID. If runID is empty,
-// they must all belong to the same run. If each is not nil, readLog works like ReadLogEach.
+// they must all belong to the same run. If each is not nil, readLog works like ReadLogIn.
 func readLog(p location, runID string, each func(*Commit)) (*Log, error) {
 	log := &Log{location: p, seq: sequence{runID: runID}, each: each}
 	return log, log.Follow()

@@ -57,7 +57,7 @@ func TestWaiting(t *testing.T) {
 		}
 		// The same with a log that dropped its samples.
 		var err error
-		log, err = sink.ReadLogEach(dir, func(*sink.Commit) {})
+		log, err = sink.ReadLogIn(nil, dir, func(*sink.Commit) {})
 		must(t, err)
 		if n := count(); n != 0 {
 			t.Errorf("%d samples wait of a log without its samples, all of which are committed", n)

@@ -77,7 +77,7 @@ func TestGroupsWaitAcrossProcesses(t *testing.T) {
 				}
 			}
 		})
-		ledger, err := sink.ReadLedger(dir)
+		ledger, err := sink.ReadLedger(nil, dir)
 		must(t, err)
 		for _, key := range keys[:5] {
 			_, class, ok := ledger.Find(key)

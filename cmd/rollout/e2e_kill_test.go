@@ -144,7 +144,7 @@ func checkGroups(t *testing.T, dir string) map[string]*readGroup {
 		}
 		return groups[id]
 	}
-	log, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
+	log, err := sink.ReadLogIn(nil, dir, func(c *sink.Commit) {
 		for _, g := range c.Groups {
 			of(g.ID).commits = append(of(g.ID).commits, c.Seq)
 		}
@@ -336,7 +336,7 @@ func TestKilledInMerge(t *testing.T) {
 				mustRun(t, exit.OK, "verify", dir)
 				var groups sink.GroupLog
 				whole := 0
-				if _, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
+				if _, err := sink.ReadLogIn(nil, dir, func(c *sink.Commit) {
 					whole += len(groups.Add(c))
 					for _, s := range c.Samples {
 						keys = append(keys, s.Key)

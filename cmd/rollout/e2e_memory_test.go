@@ -321,7 +321,7 @@ func TestGateLedgerBytes(t *testing.T) {
 	}
 	sinktest.Write(t, dir, sink.Config{}, samples)
 	before := heap()
-	l := must(sink.ReadLedger(dir))(t)
+	l := must(sink.ReadLedger(nil, dir))(t)
 	if committed, failed := l.Counts(); committed != done || failed != 0 {
 		t.Fatalf("%d committed and %d failed, want %d and 0", committed, failed, done)
 	}

@@ -27,7 +27,7 @@ func collect(ctx context.Context, url, dir string, started func(collector.Attemp
 	prompter, err2 := prompt.New(prompt.Config{})
 	backend, err3 := agent.NewBackend(client, agent.Config{Model: "sglang//models/qwen3", Prompter: prompter})
 	dataset, err4 := sink.Create(dir, sink.Config{}) // commits the data of an earlier process
-	held, err5 := sink.ReadLedger(dir)               // lists the finished samples
+	held, err5 := sink.ReadLedger(nil, dir)          // lists the finished samples
 	attempts, err6 := journal.Open(filepath.Join(dir, "journal"), journal.Config{})
 	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		return err
@@ -76,7 +76,7 @@ func Example() {
 	})
 	fmt.Println("stopped:", errors.Is(err, context.Canceled))
 	err = collect(context.Background(), server.URL, dir, func(collector.Attempt) {})
-	held, _ := sink.ReadLedger(dir)
+	held, _ := sink.ReadLedger(nil, dir)
 	fmt.Println("continued:", err, held.Len(), "samples of", sim.Stats().Sends, "sends")
 	// Output:
 	// the dataset holds 0 samples

@@ -38,7 +38,7 @@ func TestEarlierCountsOnce(t *testing.T) {
 		cfg := sink.Config{RunID: "run", CommitGroups: true, Judge: judge}
 		cfg.Events.Committed = func(c sink.Commit) { commits = append(commits, c) }
 		var err error
-		if held, err = sink.ReadLedger(dir); err != nil {
+		if held, err = sink.ReadLedger(nil, dir); err != nil {
 			t.Fatal(err)
 		}
 		sinktest.Write(t, dir, cfg, list)

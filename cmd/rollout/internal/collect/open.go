@@ -105,7 +105,7 @@ func (o *Opened) open() (err error) {
 	if o.dataset, err = sink.Create(dir, cfg); err != nil {
 		return runfolder.ReadError(dir, err)
 	}
-	if o.held, err = sink.ReadLedger(dir); err != nil { // sink.Create must recover the dataset first
+	if o.held, err = sink.ReadLedger(nil, dir); err != nil { // sink.Create must recover the dataset first
 		return runfolder.ReadError(dir, err)
 	}
 	if o.journal, err = journal.Open(filepath.Join(dir, runfolder.JournalDir), journal.Config{Mode: p.folder.Mode}); err != nil {

@@ -100,7 +100,7 @@ func (p *Plan) checkMatched(found serverruns.Counts) error {
 // countHeld returns the numbers of a run's samples that are committed, that are in the write-ahead
 // log, and that have failed.
 func countHeld(dir string) (committed, waiting, failed int, err error) {
-	held, err := sink.ReadLedger(dir)
+	held, err := sink.ReadLedger(nil, dir)
 	if err != nil {
 		return 0, 0, 0, runfolder.ReadError(dir, err)
 	}

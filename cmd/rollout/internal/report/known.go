@@ -26,7 +26,7 @@ func (k keys) has(key string) bool {
 // entries is a digest of everything that the log records about samples and shards.
 func readLog(dir string) (_ *sink.Log, done keys, filtered map[string]int, entries string, err error) {
 	sum := sha256.New()
-	log, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
+	log, err := sink.ReadLogIn(nil, dir, func(c *sink.Commit) {
 		done = slices.Grow(done, len(c.Samples))
 		for i := range c.Samples {
 			s := &c.Samples[i]

@@ -83,7 +83,7 @@ func RepairHint(dir string) string {
 // found for each file that differs. It reads at most rate bytes per second; 0 means no limit. It
 // returns the number of bytes read. It fails if the commit log cannot be read or if ctx is done.
 func CheckFiles(ctx context.Context, dir string, rate float64, found func(error)) (read int, err error) {
-	log, err := sink.ReadLogEach(dir, func(*sink.Commit) {}) // the commits are not needed
+	log, err := sink.ReadLogIn(nil, dir, func(*sink.Commit) {}) // the commits are not needed
 	if err != nil {
 		return 0, err
 	}

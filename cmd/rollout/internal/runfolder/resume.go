@@ -248,7 +248,7 @@ func TurnsHavePrompts(c *config.Config, dir string, model *Model) (*bool, error)
 	if model == nil && len(c.Tokens.Tap) == 0 {
 		return new(true), nil
 	}
-	log, err := sink.ReadLogEach(dir, func(*sink.Commit) {})
+	log, err := sink.ReadLogIn(nil, dir, func(*sink.Commit) {})
 	if err != nil {
 		return nil, ReadError(dir, err)
 	}

@@ -312,7 +312,7 @@ func TestRecall(t *testing.T) {
 	}
 	sinktest.Write(t, dir, cfg, samples)
 	tr := newTracked()
-	log, err := sink.ReadLogEach(dir, tr.Load)
+	log, err := sink.ReadLogIn(nil, dir, tr.Load)
 	if err == nil {
 		err = tr.Recall(log)
 	}
