@@ -108,7 +108,7 @@ func (d *Dataset) claimLog(log *Log) error {
 
 // Seal ends the log durably: no process can add samples afterwards. The caller must call it when
 // all samples of the dataset are committed, after Run has returned nil. Seal returns ErrWaiting if
-// samples wait for the rest of their group.
+// samples wait for the rest of their group. After an error of the store, Seal can be called again.
 func (d *Dataset) Seal() error {
 	select {
 	case <-d.ended:
@@ -126,7 +126,12 @@ func (d *Dataset) Seal() error {
 	}
 	d.logMu.Lock()
 	defer d.logMu.Unlock()
-	return d.put(&Commit{Kind: kindSealed})
+	if d.end == nil {
+		d.end = &Commit{Kind: kindSealed}
+	} else if d.end.Seq < d.nextSeq {
+		return nil // the log is sealed
+	}
+	return d.put(d.end)
 }
 
 // base returns the beginning of the names of new shards. n must be new in this epoch.

@@ -194,10 +194,13 @@ func closeInto(c io.Closer, err *error) {
 }
 
 // put durably writes c as the next entry of the log. If another process has already written an
-// entry with this number, put returns ErrFenced. The caller must have locked logMu.
+// entry with this number, put returns ErrFenced. A second call with c writes the same bytes. The
+// caller must have locked logMu.
 func (d *Dataset) put(c *Commit) error {
-	c.Version, c.SchemaVersion, c.RunID, c.CreatedAt = commitVersion, SchemaVersion, d.cfg.RunID, d.cfg.Now().UTC()
-	c.Seq, c.Nonce, c.Epoch, c.Claim = d.nextSeq, d.nonce, d.cfg.Epoch, d.claimed
+	if c.Seq == 0 {
+		c.Version, c.SchemaVersion, c.RunID, c.CreatedAt = commitVersion, SchemaVersion, d.cfg.RunID, d.cfg.Now().UTC()
+		c.Seq, c.Nonce, c.Epoch, c.Claim = d.nextSeq, d.nonce, d.cfg.Epoch, d.claimed
+	}
 	body, err := encodeCommit(c)
 	if err != nil {
 		return err // cannot happen, because all fields can be encoded as JSON

@@ -42,7 +42,8 @@ type Dataset struct {
 	logMu   sync.Mutex // serializes commits and merges; must be locked before mu
 	nextSeq int64
 	nonce   string
-	claimed int64 // number of this process's claim, or 0
+	end     *Commit // the sealed entry, once Seal has been called
+	claimed int64   // number of this process's claim, or 0
 
 	checkpoints *checkpointer // with Config.Epoch; guarded by logMu
 
