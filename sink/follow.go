@@ -17,6 +17,7 @@ import (
 
 // maxListings limits how often Follow lists the log's folder if entries are moved while it reads
 // the log. gapListings limits how often Follow lists the folder if an earlier entry is missing.
+// In a bucket, no entry is moved or deleted, so there are no gaps.
 const (
 	maxListings = 20
 	gapListings = 3
@@ -26,6 +27,9 @@ const (
 // repeatedly to follow a running collection. Follow removes entries that a merge has replaced in
 // the meantime, so Commits can become shorter. [Log.Last] increases with every new entry.
 func (l *Log) Follow() error {
+	if !l.folder {
+		return l.followBucket()
+	}
 	for try := 1; ; try++ {
 		again, err := l.follow(try)
 		if !again || try == maxListings {
@@ -37,18 +41,12 @@ func (l *Log) Follow() error {
 // follow lists the log's folder once and reads the new entries. again is true if another listing
 // might resolve the error.
 func (l *Log) follow(try int) (again bool, err error) {
-	if !l.folder && len(l.known) == 0 {
-		if err := l.load(); err != nil {
-			return false, err
-		}
-	}
 	fresh, err := l.list()
 	if err != nil || len(fresh) == 0 {
 		return false, err
 	}
 	order, gaps := fresh, gapsOf(l.known, fresh)
 	if len(gaps) > 0 {
-		l.replaced = nil // order omits replaced entries
 		if order, gaps, err = l.order(fresh); len(gaps) > 0 && err == nil {
 			err = gaps[0].missing()
 		}
@@ -57,14 +55,13 @@ func (l *Log) follow(try int) (again bool, err error) {
 		}
 	}
 	for _, seq := range order {
-		c, body, err := readCommit(l.objects, seq)
+		c, _, err := readCommit(l.objects, seq)
 		if err == nil {
 			err = l.add(&c)
 		}
 		if err != nil {
 			return errors.Is(err, fs.ErrNotExist), err
 		}
-		l.checkpoints.keep(&c, body)
 	}
 	return false, nil
 }
@@ -132,10 +129,7 @@ func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 			continue
 		}
 		p := place{seq, seq}
-		read, merr := true, error(nil)
-		if l.folder { // in a bucket, a request for the first bytes costs as much as one for the entry
-			read, merr = maybeMergeOrClaim(l.objects, seq)
-		}
+		read, merr := maybeMergeOrClaim(l.objects, seq)
 		if merr == nil && read {
 			var c Commit
 			if c, _, merr = readCommit(l.objects, seq); merr == nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/rollout-rl/rollout/sink/store"
 )
@@ -80,8 +81,21 @@ func (p *location) open(path string) (store.Object, error) {
 	return o, asPath(err)
 }
 
-// objectsIn returns the objects below a folder, in the order of their names.
-func (p *location) objectsIn(folder, after string) (found []store.Info, err error) {
+// filesIn returns the committed files in a folder of the dataset, in the order of their names. For
+// the local folder, this is one operation. The sizes are then unknown, and temporary files and
+// subfolders are included. For a bucket, filesIn returns only the files after the given name, and
+// files in subfolders are included.
+func (p *location) filesIn(folder, after string) (found []store.Info, err error) {
+	if p.folder {
+		names, err := p.fs.ReadDir(filepath.Join(p.dir, folder))
+		for _, name := range names {
+			found = append(found, store.Info{Name: folder + "/" + name})
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return found, err
+	}
 	for i, err := range p.objects.List(folder+"/", after) {
 		if err != nil {
 			return nil, asPath(err)
@@ -155,9 +169,9 @@ func (p *location) checked(o store.Object, s Shard, read func(io.ReaderAt) error
 // commitNumbers lists the log's folder and returns the numbers of the entries after the given
 // number.
 func (p *location) commitNumbers(after int64) (numbers []int64, err error) {
-	found, err := p.objectsIn(commitsDir, entryPath(after))
+	found, err := p.filesIn(commitsDir, entryPath(after))
 	for _, i := range found {
-		if seq, ok := commitSeq(filepath.Base(i.Name)); ok {
+		if seq, ok := commitSeq(strings.TrimPrefix(i.Name, commitsDir+"/")); ok && seq > after {
 			numbers = append(numbers, seq)
 		}
 	}

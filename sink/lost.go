@@ -92,7 +92,7 @@ func (l *Log) unnamed() (paths []string, err error) {
 // listShards returns the files in the folders of shards.
 func (l *Log) listShards() (found []store.Info, err error) {
 	for _, sub := range []string{dataDir, failuresDir} {
-		list, err := l.objectsIn(sub, "")
+		list, err := l.filesIn(sub, "")
 		if err != nil {
 			return nil, err
 		}

@@ -25,14 +25,11 @@ type rowRange struct {
 func (l *Log) find(s Shard) (store.Object, rowRange, error) {
 	in := rowRange{shard: s, rows: s.Rows}
 	o, err := l.openShard(s)
-	if !l.folder && errors.Is(err, fs.ErrNotExist) && l.entryOf(s) != nil {
-		err = ErrReplaced // findMoved returns the same shard if no merge has replaced it
-	}
 	for try := 1; errors.Is(err, ErrReplaced) && try < maxListings; try++ {
 		if in, err = l.findMoved(s); err == nil {
 			o, err = l.open(in.shard.Path)
 		}
-		if errors.Is(err, fs.ErrNotExist) && (l.folder || in.shard.Path != s.Path) {
+		if errors.Is(err, fs.ErrNotExist) {
 			err = ErrReplaced // try again
 		}
 	}
@@ -62,12 +59,16 @@ func (l *Log) entryOf(s Shard) *Commit {
 
 // replacedSince reports whether a merge has replaced the entry of a missing shard. If so, the entry
 // is also missing from _commits/ of a folder. An entry is moved to replaced/ after its shards have
-// been moved there and before they are deleted. In a bucket, the entry stays. Only the rest of the
-// log shows whether a merge has replaced it, and find reads the log again.
+// been moved there and before they are deleted. In a bucket, the entry stays, and replacedSince
+// reads the log again.
 func (l *Log) replacedSince(s Shard) bool {
 	c := l.entryOf(s)
-	if c == nil || !l.folder {
+	if c == nil {
 		return false
+	}
+	if !l.folder {
+		now, err := readLog(l.location, l.seq.runID, func(*Commit) {})
+		return err == nil && now.entryOf(s) == nil
 	}
 	o, err := l.objects.Open(entryPath(c.Seq))
 	if err == nil {

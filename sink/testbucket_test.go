@@ -56,17 +56,22 @@ func (b *testBucket) process(t *testing.T, fs sink.FS) (c *testBucket, kill cont
 	return c, kill
 }
 
-// upload copies the committed files of a folder.
+// upload copies the committed files of a folder, and the entries that merges have replaced: a log in
+// a bucket has all of its entries.
 func (b *testBucket) upload(t *testing.T, dir string) {
 	t.Helper()
 	folder := store.Folder(sink.OS(), dir)
 	for i := range each(t, folder.List("", "")) {
-		if strings.HasPrefix(i.Name, "wal/") || strings.HasPrefix(i.Name, "replaced/") {
+		name := i.Name
+		if entry, ok := strings.CutPrefix(name, "replaced/_commits/"); ok {
+			name = "_commits/" + entry
+		}
+		if strings.HasPrefix(name, "wal/") || strings.HasPrefix(name, "replaced/") {
 			continue
 		}
 		body, err := folder.Get(i.Name)
 		must(t, err)
-		must(t, b.Put(i.Name, body))
+		must(t, b.Put(name, body))
 	}
 }
 

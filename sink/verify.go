@@ -119,6 +119,9 @@ func (v *verifier) problem(path string, row int64, err error) {
 // log checks the entries in logical order. After a broken entry, it continues with the next
 // entry.
 func (v *verifier) log(ctx context.Context) error {
+	if !v.folder {
+		return v.bucket(ctx)
+	}
 	told := map[int64]bool{}
 	for try := 1; ; try++ {
 		again, err := v.listing(ctx, try, told)
@@ -147,7 +150,7 @@ func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (a
 		}
 	}
 	for _, seq := range order {
-		again, err := v.entry(ctx, seq, try)
+		again, err := v.entry(ctx, seq)
 		if again || err != nil {
 			return again, err
 		}
@@ -157,8 +160,7 @@ func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (a
 
 // entry checks one entry and its shards. It returns true if a merge has replaced the entry in the
 // meantime.
-func (v *verifier) entry(ctx context.Context, seq int64, try int) (again bool, err error) {
-	path := entryPath(seq)
+func (v *verifier) entry(ctx context.Context, seq int64) (again bool, err error) {
 	c, _, err := readCommit(v.objects, seq)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
@@ -166,38 +168,48 @@ func (v *verifier) entry(ctx context.Context, seq int64, try int) (again bool, e
 	if errors.Is(err, ErrNewer) {
 		return false, err
 	}
-	v.named[path] = true
-	if err == nil && c.Kind != "" {
-		if err := v.entries.add(&c); err != nil {
-			v.problem(path, -1, err)
-			v.entries.known = v.entries.known.add(SeqRange{seq, seq})
-		}
-		return false, nil
-	}
+	v.named[entryPath(seq)] = true
+	files, again := v.openShards(&c)
+	defer closeShards(files)
 	checked := v.entries.given
-	files := make([]openFile, len(c.Shards))
+	if again || !v.add(seq, &c, err) || c.Kind != "" {
+		return again, nil
+	}
+	return false, v.commit(ctx, &c, files, checked)
+}
+
+// add adds the next entry and returns true. If the entry is not valid, or if err is the error from
+// reading it, add reports a problem and returns false. The shards of such an entry are not checked.
+func (v *verifier) add(seq int64, c *Commit, err error) bool {
 	if err == nil {
-		// Open all files first. An open file stays readable even if a merge replaces the shard.
-		one := Log{location: v.location, Commits: []Commit{c}}
-		for i, s := range c.Shards {
-			f := &files[i]
-			f.file, f.err = one.openShard(s)
-			if f.err == nil {
-				defer func() { _ = f.file.Close() }() // read-only
-			}
-			if errors.Is(f.err, ErrReplaced) || !v.folder && errors.Is(f.err, fs.ErrNotExist) && try < gapListings {
-				return true, nil
-			}
-		}
-		kept := c // add drops the samples
+		kept := *c // Log.add drops the samples
 		err = v.entries.add(&kept)
 	}
 	if err != nil {
-		v.problem(path, -1, err) // for example, because the entry is from another run; its shards are not checked
+		v.problem(entryPath(seq), -1, err)
 		v.entries.known = v.entries.known.add(SeqRange{seq, seq})
-		return false, nil
 	}
-	return false, v.commit(ctx, path, &c, files, checked)
+	return err == nil
+}
+
+// openShards opens all shards of an entry. Until they are closed, they stay readable in a folder,
+// even if a merge replaces them. again is true if a merge has already replaced them.
+func (v *verifier) openShards(c *Commit) (files []openFile, again bool) {
+	one := Log{location: v.location, Commits: []Commit{*c}}
+	for _, s := range c.Shards {
+		o, err := one.openShard(s)
+		files = append(files, openFile{o, err})
+		again = again || errors.Is(err, ErrReplaced)
+	}
+	return files, again
+}
+
+func closeShards(files []openFile) {
+	for _, f := range files {
+		if f.err == nil {
+			_ = f.file.Close() // read-only
+		}
+	}
 }
 
 // An openFile is an open shard, or the error from opening the shard.
@@ -209,7 +221,8 @@ type openFile struct {
 // commit checks one entry and its shards. It counts only samples from commits with a number above
 // checked, because earlier samples were already counted in other shards. It returns an error only
 // if ctx is done.
-func (v *verifier) commit(ctx context.Context, path string, c *Commit, files []openFile, checked int64) error {
+func (v *verifier) commit(ctx context.Context, c *Commit, files []openFile, checked int64) error {
+	path := entryPath(c.Seq)
 	v.report.Commits++
 	before := 0
 	for _, m := range c.Merged {

@@ -34,7 +34,7 @@ func (v *verifier) names(sub string) (names []string, err error) {
 		}
 	}
 	if !v.folder && sub != walDir {
-		found, err := v.objectsIn(sub, "")
+		found, err := v.filesIn(sub, "")
 		if err != nil {
 			return nil, err
 		}
