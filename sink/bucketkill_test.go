@@ -167,7 +167,7 @@ func TestMergeBucketKill(t *testing.T) {
 			kill(errKilled)
 			return fault
 		})
-		if made, err := d.MergeAll(t.Context()); err != nil && !strings.Contains(err.Error(), "killed run") || at < 0 && made < 2 { // the card can fail
+		if made, err := d.MergeAll(t.Context()); err != nil && !strings.Contains(err.Error(), "killed run") || at < 0 && made < 2 {
 			t.Errorf("%d merges, %v", made, err)
 		}
 		b.proxy.Plan(nil)

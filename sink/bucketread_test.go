@@ -27,7 +27,6 @@ func TestReadBucket(t *testing.T) {
 			if n, err := d.MergeAll(t.Context()); err != nil || n == 0 {
 				t.Fatalf("%d merges, %v", n, err)
 			}
-			must(t, d.Acknowledge(sink.Cursor{RunID: "run", Seq: 3, Groups: 0}))
 			b.upload(t, dir)
 			got, want := linesOf(t, b.readLog(t)), logicalOf(t, dir)
 			if !slices.Equal(got, want) {
@@ -42,9 +41,6 @@ func TestReadBucket(t *testing.T) {
 			must(t, err)
 			if ledger.Len() != local.Len() {
 				t.Errorf("a ledger of %d samples, want %d", ledger.Len(), local.Len())
-			}
-			if ack, err := sink.ReadAck(b); err != nil || ack.Seq != 3 {
-				t.Errorf("ReadAck() = %+v, %v", ack, err)
 			}
 			must(t, b.readLog(t).CheckSizes())
 			must(t, b.readLog(t).CheckDigests(t.Context(), nil, func(err error) { t.Error(err) }))

@@ -31,8 +31,8 @@ const (
 type card struct {
 	location
 	logger *slog.Logger
-	// slow is true if commits are small and frequent, or if the card is in a bucket. In these
-	// cases, only cardAge triggers a rewrite.
+	// slow is true if commits are small and frequent. In this case, only cardAge triggers a
+	// rewrite.
 	slow bool
 
 	mu      sync.Mutex
@@ -134,13 +134,10 @@ func (k *card) refresh() {
 	}
 }
 
-// begin writes the card, or in a bucket only after cardAge.
 func (k *card) begin() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.at = time.Now(); k.folder {
-		k.write()
-	}
+	k.write()
 }
 
 // end writes the card if it lags behind the log at all.
@@ -153,8 +150,11 @@ func (k *card) end() {
 }
 
 // write replaces the card file. If the write fails, the old card stays in place, and a later commit
-// retries the write.
+// retries the write. A bucket has no card, because it contains only a part of the samples.
 func (k *card) write() {
+	if !k.folder {
+		return
+	}
 	ours, err := k.ours()
 	if err == nil && ours {
 		err = k.objects.Put(cardName, k.facts.text())

@@ -26,10 +26,12 @@ func (c Cursor) before(o Cursor) bool {
 
 const ackName = "ack.json"
 
-// ReadAck returns the last acknowledged Cursor in a store, or the zero Cursor if no reader has
-// acknowledged any groups. If ack.json is not valid, the error is a *CorruptError. All other errors
-// come from the store.
-func ReadAck(objects store.Store) (c Cursor, err error) {
+// ReadAck returns the last acknowledged Cursor in the run's folder dir, or the zero Cursor if no
+// reader has acknowledged any groups. If ack.json is not valid, the error is a *CorruptError. All
+// other errors come from the file system.
+func ReadAck(dir string) (Cursor, error) { return readAck(store.Folder(OS(), dir)) }
+
+func readAck(objects store.Store) (c Cursor, err error) {
 	body, err := objects.Get(ackName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, nil
@@ -52,7 +54,12 @@ func ReadAck(objects store.Store) (c Cursor, err error) {
 // cursor, Acknowledge does nothing. Acknowledge returns an error if c belongs to another run or is
 // ahead of the log. If it cannot write ack.json, the error is a *ShardError. Acknowledge blocks
 // until the cursor is on disk.
+//
+// With Config.Store, Acknowledge returns an error: a trainer that reads a bucket stores its cursors.
 func (d *Dataset) Acknowledge(c Cursor) error {
+	if !d.folder {
+		return errors.New("sink: Acknowledge needs a dataset in a folder: with Config.Store, the reader must store its cursor")
+	}
 	d.logMu.Lock()
 	last := d.nextSeq - 1
 	d.logMu.Unlock()
@@ -101,7 +108,10 @@ func (c Cursor) check(runID string, last int64) error {
 // readAck reads the acknowledged cursor into d.ack. last is the number of the last entry in the
 // log.
 func (d *Dataset) readAck(last int64) error {
-	ack, err := ReadAck(d.objects)
+	if !d.folder {
+		return nil
+	}
+	ack, err := readAck(d.objects)
 	if err == nil && ack.RunID != "" {
 		if cerr := ack.check(d.cfg.RunID, last); cerr != nil {
 			err = &CorruptError{Path: ackName, Row: -1, Err: cerr}

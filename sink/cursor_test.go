@@ -9,14 +9,13 @@ import (
 
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
-	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // TestAcknowledge tests that the last acknowledgement survives the process and never moves back.
 func TestAcknowledge(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if ack, err := sink.ReadAck(store.Folder(sink.OS(), dir)); ack != (sink.Cursor{}) || err != nil {
+	if ack, err := sink.ReadAck(dir); ack != (sink.Cursor{}) || err != nil {
 		t.Errorf("of nothing: %+v, %v", ack, err)
 	}
 	log := readLog(t, dir)
@@ -51,7 +50,7 @@ func TestAcknowledge(t *testing.T) {
 		if tt.fails == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.fails) {
 			t.Errorf("%+v: %v, want %q", tt.give, err, tt.fails)
 		}
-		got, err := sink.ReadAck(store.Folder(sink.OS(), dir))
+		got, err := sink.ReadAck(dir)
 		if tt.want == cursor("run", 0, 0) { // the beginning needs no file
 			tt.want = sink.Cursor{}
 		}

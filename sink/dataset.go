@@ -100,7 +100,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	if cfg.CommitGroups {
 		known = &GroupLog{}
 	}
-	card := &card{location: files, logger: cfg.Logger, slow: cfg.CommitGroups || !files.folder, facts: cardFacts{runID: cfg.RunID}}
+	card := &card{location: files, logger: cfg.Logger, slow: cfg.CommitGroups, facts: cardFacts{runID: cfg.RunID}}
 	log := &Log{location: files, seq: sequence{runID: cfg.RunID}, each: func(c *Commit) {
 		card.facts.addSamples(c)
 		keys.add(c)

@@ -156,7 +156,7 @@
 // With Config.Store, the committed files are in a store, such as a bucket, and not in the run's
 // folder:
 //
-//	STORE/data/part-<run>-<epoch>-<n>-<hash8>.parquet, failures/, _commits/, ack.json, README.md
+//	STORE/data/part-<run>-<epoch>-<n>-<hash8>.parquet, failures/, _commits/
 //	STORE/_checkpoints/{log,tail}.zst        copies of entries, so that readers need fewer requests
 //	RUN/wal/, RUN/{data,failures}/.tmp-*
 //

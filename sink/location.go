@@ -12,10 +12,10 @@ import (
 	"github.com/rollout-rl/rollout/sink/store"
 )
 
-// A location contains the files of a dataset. The committed files are objects of a store: shards,
-// entries, the dataset card and ack.json. The other files are in a local folder: the write-ahead
-// log, files that are being written, and files that were set aside. The store is the local folder
-// or a bucket.
+// A location contains the files of a dataset. Its shards and entries are objects of a store. The
+// other files are in a local folder: the write-ahead log, files that are being written, and files
+// that were set aside. The store is the local folder, which also contains the dataset card and
+// ack.json, or a bucket.
 type location struct {
 	objects store.Store
 	// folder is true if the store is the local folder. Merges then move replaced files to

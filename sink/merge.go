@@ -191,8 +191,8 @@ func (m *merger) step(ctx context.Context) (more bool, err error) {
 	failpoint.Hit(failpoint.MergeCommitted)
 	m.retry = retry{}
 	m.d.cfg.Logger.Info("merged", "seq", c.Seq, "entries", len(list), "samples", len(c.Samples))
+	m.d.card.end() // otherwise the card would name files that are about to move
 	if m.d.folder {
-		m.d.card.end() // otherwise the card would name files that are about to move
 		m.left = sources
 	}
 	return true, m.moveAway()

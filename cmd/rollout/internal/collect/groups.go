@@ -9,7 +9,6 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/pace"
 	"github.com/rollout-rl/rollout/sink"
-	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // groups contains the state of a run that commits whole groups, because of --stream, --until-groups
@@ -54,7 +53,7 @@ func (g *groups) configure(cfg *sink.Config) {
 // load restores the groups of earlier processes from the commit log. The iterator known yields the
 // run's existing tasks.
 func (g *groups) load(dir string, known iter.Seq2[collector.Task, error]) error {
-	ack, err := sink.ReadAck(store.Folder(sink.OS(), dir))
+	ack, err := sink.ReadAck(dir)
 	if err != nil {
 		return runfolder.ReadError(dir, err)
 	}
