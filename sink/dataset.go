@@ -85,14 +85,14 @@ type accepted struct {
 // read or belongs to another run, or if a committed file is missing or has a different size. If a
 // newer version of the program wrote the dataset, the error wraps ErrNewer. The error is a
 // *ShardError if dir does not support commits, for example because the file system lacks hard
-// links.
+// links, or if dir contains the write-ahead log of another run or another store.
 func Create(dir string, cfg Config) (*Dataset, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
 	files := locate(cfg.Store, cfg.FS, dir)
-	if err := files.makeFolders(); err != nil { // find out before any sample is collected
+	if err := files.makeFolders(cfg.RunID); err != nil { // find out before any sample is collected
 		return nil, err
 	}
 	keys := newLedgerBuilder()

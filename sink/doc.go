@@ -159,6 +159,7 @@
 //	STORE/data/part-<run>-<epoch>-<n>-<hash8>.parquet, failures/, _commits/
 //	STORE/_checkpoints/{log,tail}.zst        copies of entries, so that readers need fewer requests
 //	RUN/wal/, RUN/{data,failures}/.tmp-*
+//	RUN/store.json                           STORE and <run>, so that no other run uses RUN/wal/
 //
 // Several processes can try to write to the same log, on any machine. With Config.Epoch, only one
 // of them can commit. These are the rules:

@@ -50,9 +50,13 @@ func (p *location) localDirs() []string {
 
 // makeFolders durably creates the subfolders of the local folder, which must exist. If they will
 // contain the log, makeFolders checks that commits are possible.
-func (p *location) makeFolders() error {
-	if _, err := p.fs.ReadDir(p.dir); err != nil {
+func (p *location) makeFolders(runID string) error {
+	names, err := p.fs.ReadDir(p.dir)
+	if err != nil {
 		return &ShardError{Path: p.dir, Op: "open", Err: err}
+	}
+	if err := p.checkTag(names, runID); err != nil {
+		return err
 	}
 	for _, sub := range p.localDirs() {
 		if err := p.fs.MkdirAll(filepath.Join(p.dir, sub)); err != nil {

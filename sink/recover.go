@@ -94,7 +94,7 @@ func (d *Dataset) clearLeftovers(log *Log) error {
 		for _, name := range names {
 			path := filepath.Join(dir, name)
 			if sub == "" { // most files in the run's folder do not belong to this package
-				for _, of := range []string{cardName, ackName} {
+				for _, of := range []string{cardName, ackName, tagName} {
 					if strings.HasPrefix(name, tempPrefix+of+"-") {
 						_ = d.fs.Remove(path) // if this fails, the leftover does no harm
 					}
