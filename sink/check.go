@@ -73,7 +73,8 @@ func (l *Log) checkSize(s Shard) error {
 // file that differs or cannot be read, it calls found with a *CorruptError. It ignores files that a
 // merge has replaced since the log was read. CheckDigests reads at most 256 KB at a time, or 8 MB
 // from a bucket. If pace is not nil, it calls pace after each read, and pace can sleep to limit the
-// read rate. CheckDigests returns an error only if ctx is done. The error is the cause of ctx.
+// read rate. If ctx is done, CheckDigests returns its cause. If a bucket cannot be read, it returns
+// a *ShardError.
 func (l *Log) CheckDigests(ctx context.Context, pace func(bytes int), found func(error)) error {
 	for i := range l.Commits {
 		for _, s := range l.Commits[i].Shards {
@@ -81,9 +82,13 @@ func (l *Log) CheckDigests(ctx context.Context, pace func(bytes int), found func
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			if err != nil && !errors.Is(err, ErrReplaced) {
-				found(&CorruptError{Path: s.Path, Row: -1, Err: err})
+			if err == nil || errors.Is(err, ErrReplaced) {
+				continue
 			}
+			if err = l.readError(s.Path, err); unread(err) {
+				return err
+			}
+			found(err)
 		}
 	}
 	return nil

@@ -180,7 +180,7 @@ func (d *Dataset) putCheckpoint(to int64) error {
 		}
 	}
 	for seq := head.To + 1; seq <= k.to; seq++ {
-		c, line, err := readCommit(d.objects, seq)
+		c, line, err := d.readCommit(seq)
 		if err != nil {
 			return err
 		}

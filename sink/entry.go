@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-
-	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // An entry ends with its checksum: the SHA-256 of all bytes before sumBegin, in lower-case hex. The
@@ -46,20 +44,16 @@ func checkSum(body []byte) error {
 	return nil
 }
 
-// readCommit reads an entry. It also returns the bytes of the entry. Its errors are of type
-// *CorruptError or wrap ErrNewer.
-func readCommit(objects store.Store, seq int64) (c Commit, body []byte, err error) {
-	path := entryPath(seq)
-	if body, err = objects.Get(path); err != nil {
-		err = asPath(err)
-	} else if c, err = decodeCommit(body); err == nil {
+// readCommit reads an entry. It also returns the bytes of the entry. See readError for its errors.
+func (p *location) readCommit(seq int64) (c Commit, body []byte, err error) {
+	if body, err = p.objects.Get(entryPath(seq)); err == nil {
+		c, err = decodeCommit(body)
+	}
+	if err == nil {
 		err = c.check(seq)
 	}
-	if errors.Is(err, ErrNewer) {
-		return Commit{}, nil, fmt.Errorf("%s: %w", path, err)
-	}
 	if err != nil {
-		return Commit{}, nil, &CorruptError{Path: path, Row: -1, Err: err}
+		return Commit{}, nil, p.readError(entryPath(seq), err)
 	}
 	return c, body, nil
 }

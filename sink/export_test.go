@@ -11,6 +11,7 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
+	"github.com/rollout-rl/rollout/sink/store"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -190,6 +191,13 @@ func (c *countingFile) Sync() error { return nil }
 func (c *countingFile) Write(p []byte) (int, error) {
 	c.fs.written, c.fs.last = c.fs.written+int64(len(p)), int64(len(p))
 	return c.File.Write(p)
+}
+
+// In returns a Log that reads from another store.
+func (l *Log) In(objects store.Store) *Log {
+	in := *l
+	in.objects = objects
+	return &in
 }
 
 // MergeAll merges like Run until nothing is left to merge.

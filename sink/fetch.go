@@ -74,14 +74,14 @@ func (p *location) fetch(after int64) iter.Seq2[entryLine, error] {
 // fetchOne reads an entry that must exist.
 func (p *location) fetchOne(seq int64) (e entryLine, err error) {
 	for try := 1; ; try++ {
-		e.Commit, e.line, err = readCommit(p.objects, seq)
+		e.Commit, e.line, err = p.readCommit(seq)
 		e.Seq = seq
 		if !errors.Is(err, fs.ErrNotExist) {
 			return e, err
 		}
 		if try == fetchTries {
-			path := p.objects.String() + "/" + entryPath(seq)
-			return e, &ShardError{Path: path, Op: "read", Err: fmt.Errorf("a later entry exists, but the store does not return this one: %w", fs.ErrNotExist)}
+			err = fmt.Errorf("a later entry exists, but the store does not return this one: %w", fs.ErrNotExist)
+			return e, &ShardError{Path: p.objects.String() + "/" + entryPath(seq), Op: "read", Err: err}
 		}
 		time.Sleep(time.Duration(try) * fetchPause)
 	}

@@ -55,7 +55,7 @@ func (l *Log) follow(try int) (again bool, err error) {
 		}
 	}
 	for _, seq := range order {
-		c, _, err := readCommit(l.objects, seq)
+		c, _, err := l.readCommit(seq)
 		if err == nil {
 			err = l.add(&c)
 		}
@@ -132,7 +132,7 @@ func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 		read, merr := maybeMergeOrClaim(l.objects, seq)
 		if merr == nil && read {
 			var c Commit
-			if c, _, merr = readCommit(l.objects, seq); merr == nil {
+			if c, _, merr = l.readCommit(seq); merr == nil {
 				p.first = c.First()
 				for _, r := range c.Replaces {
 					replaced = replaced.add(r)

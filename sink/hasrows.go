@@ -16,7 +16,7 @@ func HasRows(dir string) (bool, error) {
 		return false, err
 	}
 	for _, seq := range fresh {
-		c, _, err := readCommit(log.objects, seq)
+		c, _, err := log.readCommit(seq)
 		if errors.Is(err, fs.ErrNotExist) {
 			break // a merge has just replaced the entry
 		}

@@ -3,6 +3,7 @@ package sink
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -131,6 +132,30 @@ func asPath(err error) error {
 	return err
 }
 
+// readError returns the error of a reader of a committed file. The error is a *CorruptError if the
+// file is missing, damaged, or on a local disk that cannot be read. It is a *ShardError if a bucket
+// cannot be read. An error that wraps ErrReplaced or ErrNewer only gets the path.
+func (p *location) readError(path string, err error) error {
+	if errors.Is(err, ErrReplaced) || errors.Is(err, ErrNewer) {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if unread(err) {
+		return err
+	}
+	err = asPath(err)
+	if _, ok := errors.AsType[*fs.PathError](err); ok && !p.folder && !errors.Is(err, fs.ErrNotExist) {
+		return shardError("read", err)
+	}
+	return &CorruptError{Path: path, Row: -1, Err: err}
+}
+
+// unread reports whether err says nothing about the content of a file, because the file could not
+// be read.
+func unread(err error) bool {
+	_, ok := errors.AsType[*ShardError](err)
+	return ok && !errors.Is(err, fs.ErrNotExist)
+}
+
 // readChunk is the number of bytes that are read from a local file at a time. fetchChunk is the
 // number of bytes of a request to a bucket. A request takes about 30 ms plus the transfer.
 const (
@@ -167,7 +192,11 @@ func (p *location) checked(o store.Object, s Shard, read func(io.ReaderAt) error
 	if err != nil {
 		return err
 	}
-	return read(content)
+	err = read(content)
+	if f, ok := content.(*rangedFile); ok && f.err != nil {
+		err = f.err // the library can lose it
+	}
+	return err
 }
 
 // commitNumbers lists the log's folder and returns the numbers of the entries after the given

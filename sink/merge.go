@@ -222,7 +222,7 @@ func (m *merger) learnMeta(list []mergeable) (known bool, err error) {
 
 func (m *merger) metaOf(seq int64) (int, error) {
 	log := &Log{location: m.d.location}
-	c, _, err := readCommit(log.objects, seq)
+	c, _, err := log.readCommit(seq)
 	if err != nil {
 		return 0, err
 	}

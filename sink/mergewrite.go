@@ -31,7 +31,7 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 	c := new(Commit)
 	var replaced seqSet
 	for i := range list {
-		source, _, err := readCommit(d.objects, list[i].seq)
+		source, _, err := d.readCommit(list[i].seq)
 		if err == nil {
 			err = m.copy(ctx, &source)
 		}

@@ -93,5 +93,5 @@ func rowAt[T any](s Shard, kind Kind, n int64, rows iter.Seq2[*T, error]) (*T, e
 			return row, err
 		}
 	}
-	return nil, corruptShard(s, fmt.Errorf("no row %d of kind %s: the shard has %d rows of kind %s", n, kind, s.Rows, s.Kind))
+	return nil, &CorruptError{Path: s.Path, Row: -1, Err: fmt.Errorf("no row %d of kind %s: the shard has %d rows of kind %s", n, kind, s.Rows, s.Kind)}
 }

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ type rangedFile struct {
 	o      store.Object
 	mu     sync.Mutex
 	blocks map[int64][]byte
+	err    error // the first error of o
 }
 
 // ranged returns the content of a shard.
@@ -73,6 +75,7 @@ func (f *rangedFile) block(i int64) ([]byte, error) {
 	}
 	b := make([]byte, min(blockBytes, f.o.Size()-i*blockBytes))
 	if _, err := f.o.ReadAt(b, i*blockBytes); err != nil {
+		f.err = cmp.Or(f.err, err)
 		return nil, err
 	}
 	if len(f.blocks) == maxBlocks {

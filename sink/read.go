@@ -1,7 +1,6 @@
 package sink
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -138,15 +137,6 @@ func readRows(f io.ReaderAt, in rowRange, yield func(*StoredRow) bool) error {
 	return wholeRows().read(f, in, yield)
 }
 
-// corruptShard wraps an error from reading a shard in a *CorruptError, unless the error is
-// ErrReplaced.
-func corruptShard(s Shard, err error) error {
-	if errors.Is(err, ErrReplaced) {
-		return fmt.Errorf("%s: %w", s.Path, err)
-	}
-	return &CorruptError{Path: s.Path, Row: -1, Err: err}
-}
-
 // shardRows yields the rows of a shard, starting with row n. It calls inParquet to read a Parquet
 // shard. For an Arrow shard, it skips the columns of the fields whose indexes are in others.
 func shardRows[T any](
@@ -154,7 +144,7 @@ func shardRows[T any](
 ) iter.Seq2[*T, error] {
 	return func(yield func(*T, error) bool) {
 		if s.Kind != kind {
-			yield(nil, corruptShard(s, fmt.Errorf("shard of kind %s, want %s", s.Kind, kind)))
+			yield(nil, l.readError(s.Path, fmt.Errorf("shard of kind %s, want %s", s.Kind, kind)))
 			return
 		}
 		err := l.factsOf(s, func(f io.ReaderAt, in rowRange) error {
@@ -193,11 +183,11 @@ func shardRows[T any](
 func (l *Log) factsOf(s Shard, read func(io.ReaderAt, rowRange) error) error {
 	o, in, err := l.find(s)
 	if err != nil {
-		return corruptShard(s, err)
+		return l.readError(s.Path, err)
 	}
 	defer func() { _ = o.Close() }() // read-only
 	if err := l.checked(o, in.shard, func(f io.ReaderAt) error { return read(f, in) }); err != nil {
-		return corruptShard(s, err)
+		return l.readError(s.Path, err)
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/sink/failpoint"
-	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // Replaced shards and entries move to replaced/, into subfolders with the original folder names.
@@ -105,7 +104,7 @@ func (l *Log) leftReplaced() (left []Commit, err error) {
 		if counts[seq] || !l.known.has(seq) {
 			continue
 		}
-		c, _, err := readCommit(l.objects, seq)
+		c, _, err := l.readCommit(seq)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -137,11 +136,11 @@ func (d *Dataset) finishMerges(log *Log) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return &ShardError{Path: dir, Op: "open", Err: err}
 	}
-	replaced := store.Folder(d.fs, dir)
+	replaced := locate(nil, d.fs, dir)
 	named := map[string]bool{}
 	for _, name := range names {
 		seq, _ := commitSeq(name)
-		c, _, err := readCommit(replaced, seq)
+		c, _, err := replaced.readCommit(seq)
 		if err != nil {
 			continue // no reader uses this entry
 		}

@@ -71,7 +71,7 @@ type VerifyReport struct {
 //   - If no commit names a shard, all samples in the shard are also stored elsewhere.
 //
 // Verify returns an error if it cannot check the dataset, because the folder cannot be read, ctx is
-// done, or a newer version of the program wrote the dataset (ErrNewer).
+// done, the store fails, or a newer version of the program wrote the dataset (ErrNewer).
 func Verify(ctx context.Context, dir string, opts VerifyOptions) (VerifyReport, error) {
 	opts.MaxProblems = cmp.Or(opts.MaxProblems, DefaultMaxProblems)
 	v := &verifier{
@@ -161,7 +161,7 @@ func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (a
 // entry checks one entry and its shards. It returns true if a merge has replaced the entry in the
 // meantime.
 func (v *verifier) entry(ctx context.Context, seq int64) (again bool, err error) {
-	c, _, err := readCommit(v.objects, seq)
+	c, _, err := v.readCommit(seq)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}
@@ -220,7 +220,7 @@ type openFile struct {
 
 // commit checks one entry and its shards. It counts only samples from commits with a number above
 // checked, because earlier samples were already counted in other shards. It returns an error only
-// if ctx is done.
+// if ctx is done or a bucket cannot be read.
 func (v *verifier) commit(ctx context.Context, c *Commit, files []openFile, checked int64) error {
 	path := entryPath(c.Seq)
 	v.report.Commits++
@@ -256,6 +256,9 @@ func (v *verifier) commit(ctx context.Context, c *Commit, files []openFile, chec
 		if err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
+			}
+			if err = v.readError(s.Path, err); unread(err) {
+				return err
 			}
 			v.problem(s.Path, -1, err)
 		}

@@ -44,7 +44,7 @@ func (v *verifier) bucket(ctx context.Context) error {
 // fetchAll reads the new entries.
 func (v *verifier) fetchAll(entries map[int64]*Commit) error {
 	for e, err := range v.fetch(v.entries.Last()) {
-		if e.Seq == 0 || errors.Is(err, ErrNewer) {
+		if e.Seq == 0 || errors.Is(err, ErrNewer) || unread(err) {
 			return err
 		}
 		v.named[entryPath(e.Seq)] = true
