@@ -2,6 +2,7 @@ package sink_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"net/http"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/sink/store"
 	"github.com/rollout-rl/rollout/sink/store/storetest"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -97,19 +99,74 @@ func TestPeekBucket(t *testing.T) {
 			t.Errorf("a row of another file: %v", err)
 		}
 		b.proxy.Plan(func(r *http.Request) storetest.Fault { return withoutSum })
-		found := 0
-		for n := int64(0); n < shard.Rows; n += 25 { // a row group
-			if _, err := log.Row(shard, n); errors.Is(err, sink.ErrCorrupt) {
-				found++
-			} else if err != nil {
-				t.Error(err)
+		for _, n := range []int64{0, shard.Rows - 1} { // in other row groups
+			if _, err := log.Row(shard, n); !errors.Is(err, sink.ErrCorrupt) {
+				t.Errorf("row %d with damage at %d of %d: %v", n, at, len(body), err)
 			}
-		}
-		if found == 0 {
-			t.Errorf("the damage at %d of %d is not found", at, len(body))
 		}
 		b.proxy.Plan(nil)
 	}
+}
+
+// TestPeekDamage tests that a damaged footer is an error and not a panic, if the store keeps the
+// right digest.
+func TestPeekDamage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	sinktest.Write(t, dir, sink.Config{Meta: map[string]string{"key": "value"}}, samples(2))
+	shard := readLog(t, dir).Commits[0].Shards[0]
+	bent := &bentStore{store.Folder(sink.OS(), dir), shard.SHA256, -1}
+	log, err := sink.ReadLogIn(bent, "", nil)
+	must(t, err)
+	if meta, err := log.Meta(shard); err != nil || meta["key"] != "value" {
+		t.Fatalf("Meta() = %v, %v", meta, err)
+	}
+	body, err := bent.Get(shard.Path)
+	must(t, err)
+	begin := shard.Bytes - 8 - int64(binary.LittleEndian.Uint32(body[shard.Bytes-8:]))
+	found := 0
+	for bent.at = begin; bent.at < begin+1000; bent.at++ {
+		_, err := log.Meta(shard)
+		if errors.Is(err, sink.ErrCorrupt) {
+			found++
+		}
+		if err == nil && bent.at%16 == 0 {
+			_, err = log.Row(shard, 0)
+		}
+		if err != nil && !errors.Is(err, sink.ErrCorrupt) {
+			t.Errorf("byte %d: %v", bent.at, err)
+		}
+	}
+	if found == 0 {
+		t.Error("no damage is found")
+	}
+}
+
+// A bentStore flips one bit of each object, and keeps the digest that the object had before.
+type bentStore struct {
+	store.Store
+	sum string
+	at  int64
+}
+
+type bentObject struct {
+	store.Object
+	*bentStore
+}
+
+func (s *bentStore) Open(name string) (store.Object, error) {
+	o, err := s.Store.Open(name)
+	return bentObject{o, s}, err
+}
+
+func (o bentObject) SHA256() string { return o.sum }
+
+func (o bentObject) ReadAt(p []byte, off int64) (int, error) {
+	n, err := o.Object.ReadAt(p, off)
+	if at := o.at - off; at >= 0 && at < int64(n) {
+		p[at] ^= 1
+	}
+	return n, err
 }
 
 // withoutSum is a server that keeps no digests.

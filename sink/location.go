@@ -172,7 +172,7 @@ func (p *location) checked(o store.Object, s Shard, read func(io.ReaderAt) error
 	switch {
 	case p.folder:
 		content, err = o, copyChecked(io.Discard, o, o.Size(), s, p.chunk)
-	case p.byRange && s.Format == Parquet: // a reader of an Arrow stream needs all bytes before the row
+	case p.byRange && s.Format == Parquet && o.SHA256() == s.SHA256: // a reader of an Arrow stream needs all bytes before the row
 		content, err = ranged(o, s)
 	case s.Bytes <= fetchChunk:
 		var b bytes.Buffer

@@ -127,12 +127,7 @@ const anyRows = -1
 // openParquet reads the footer of a shard with rows of type T, and checks the schema and the row
 // count.
 func openParquet[T any](f io.ReaderAt, size, rows int64) (pf *parquet.File, err error) {
-	// parquet-go can panic on a damaged file.
-	defer func() {
-		if r := recover(); r != nil {
-			pf, err = nil, fmt.Errorf("parquet: %v", r)
-		}
-	}()
+	defer libraryPanic("parquet", new(bool), &err)
 	pf, err = parquet.OpenFile(f, size, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
 	if err != nil {
 		return nil, err

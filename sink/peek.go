@@ -47,11 +47,13 @@ func (l *Log) ranged() *Log {
 }
 
 // Meta returns the key-value pairs in a shard's metadata that came from Config.Meta. It checks the
-// shard's digest first, or reads only the footer of a Parquet shard in a bucket. An error is a
-// *CorruptError or wraps ErrReplaced.
+// shard's digest first, or reads only the footer of a Parquet shard in a bucket that keeps the right
+// digest. An error is a *CorruptError or wraps ErrReplaced, or a *ShardError if a bucket cannot be
+// read.
 func (l *Log) Meta(s Shard) (meta map[string]string, err error) {
 	meta = map[string]string{}
-	err = l.ranged().factsOf(s, func(f io.ReaderAt, in rowRange) error {
+	err = l.ranged().factsOf(s, func(f io.ReaderAt, in rowRange) (err error) {
+		defer libraryPanic(in.shard.Format.String(), new(bool), &err)
 		if in.shard.Format == Arrow {
 			return arrowMeta(f, in.shard.Bytes, meta)
 		}
@@ -71,10 +73,9 @@ func (l *Log) Meta(s Shard) (meta map[string]string, err error) {
 }
 
 // Row checks the digest of a data shard and returns row n, counted from 0. It decodes only the row
-// group or batch that contains the row. From a bucket, it also reads only that row group of a
-// Parquet shard. It then compares the shard's size, and the digest that the store keeps, if it
-// keeps one. The checksums of the pages protect the row. The caller owns the row. An error is a
-// *CorruptError or wraps ErrReplaced.
+// group or batch that contains the row. If a bucket keeps the right digest, Row also reads only that
+// row group of a Parquet shard. Otherwise it reads the whole shard. The caller owns the row. The
+// errors are the same as in Meta.
 func (l *Log) Row(s Shard, n int64) (*StoredRow, error) {
 	return rowAt(s, KindData, n, l.ranged().rowsFrom(s, n))
 }
