@@ -6,29 +6,39 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"slices"
+	"strings"
+	"sync"
 
 	kzstd "github.com/klauspost/compress/zstd"
 )
 
-// A checkpoint saves a reader of a bucket one request per entry. There are two objects, both
+// A checkpoint saves a reader of a bucket one request per entry. Each epoch has two objects, both
 // compressed with zstd. The first line of the log checkpoint is a checkpointHead. The other lines
-// are the entries up to its number that no merge has replaced, in logical order. The tail
-// checkpoint contains all later entries, or the first of them, by number.
+// are the entries up to its number that no merge has replaced: the claims, and then the others in
+// logical order. The tail checkpoint contains the entries after a log checkpoint, by number.
 //
-// Both are copies of entries, so any process can write them at any time. If one is missing, old or
-// damaged, a reader reads the entries themselves. Verify always reads the entries.
+// Readers use the checkpoints with the highest epochs. A process that no longer owns the log can
+// therefore not replace a newer checkpoint with an older one. Checkpoints are copies of entries. If
+// one is missing, old or damaged, or if the log lacks its last entry, a reader reads the entries
+// themselves. Verify always reads the entries.
 const (
-	logCheckpoint  = "_checkpoints/log.zst"
-	tailCheckpoint = "_checkpoints/tail.zst"
+	checkpointsDir = "_checkpoints"
+	logCheckpoint  = ".log.zst"
+	tailCheckpoint = ".tail.zst"
 
-	// The tail is written after tailEvery entries, and the log after logEvery entries. A reader
-	// then requests at most tailEvery-1 entries, so that Create makes at most 10 requests. A writer
-	// makes one more request for 3 commits.
+	// The tail is written after tailEvery entries. A reader then requests at most tailEvery-1
+	// entries, so that Create makes at most 10 requests. A writer makes one more request for 3
+	// commits. A tail of n entries is written after n/tailShare entries instead, and the log after
+	// logEvery entries, when the tail has 1/logShare of the log's size. So the cost per commit does
+	// not grow with the log.
 	tailEvery = 3
+	tailShare = 64
 	logEvery  = 63
+	logShare  = 8
 )
 
 type checkpointHead struct {
@@ -68,41 +78,71 @@ func eachEntry(body []byte, head *checkpointHead, yield func(c *Commit, line []b
 	}
 }
 
-// readCheckpoint returns the log checkpoint, its head and its claims. The body is nil if there is
-// no valid checkpoint. An entry that is missing from it makes it invalid.
-func (p *location) readCheckpoint() (body []byte, head checkpointHead, claims []Commit) {
-	body, err := p.objects.Get(logCheckpoint)
-	var known seqSet
-	if err == nil {
-		err = eachEntry(body, &head, func(c *Commit, _ []byte) error {
-			known = known.add(SeqRange{c.Seq, c.Seq})
-			for _, r := range c.Replaces {
-				known = known.add(r)
-			}
-			if c.Kind == kindClaim {
-				claims = append(claims, *c)
-			}
-			return nil
-		})
-	}
-	if err != nil || head.Version != 1 || len(known) != 1 || known[0] != (SeqRange{1, head.To}) {
-		return nil, checkpointHead{}, nil
-	}
-	return body, head, claims
+// checkpoints contains a log checkpoint and a tail checkpoint. A body is nil if there is none.
+type checkpoints struct {
+	logName, tailName string
+	log, tail         []byte
 }
 
-// load adds the entries of the checkpoints. The log must be empty.
-func (l *Log) load() error {
-	body, head, claims := l.readCheckpoint()
-	for i := range claims {
-		l.seq.claim(&claims[i])
+// readCheckpoints returns the newest checkpoints.
+func (p *location) readCheckpoints() (c checkpoints, err error) {
+	files, err := p.filesIn(checkpointsDir, "")
+	for _, i := range files {
+		if strings.HasSuffix(i.Name, logCheckpoint) {
+			c.logName = i.Name
+		} else if strings.HasSuffix(i.Name, tailCheckpoint) {
+			c.tailName = i.Name
+		}
 	}
-	if body != nil {
-		if err := eachEntry(body, new(checkpointHead), func(c *Commit, _ []byte) error { return l.add(c) }); err != nil {
+	get := func(name string) (body []byte) {
+		if err == nil && name != "" {
+			if body, err = p.objects.Get(name); errors.Is(err, fs.ErrNotExist) {
+				err = nil
+			}
+		}
+		return body
+	}
+	c.log, c.tail = get(c.logName), get(c.tailName)
+	return c, asPath(err)
+}
+
+// load adds the entries of the checkpoints to an empty log. It returns the highest number in the
+// list of entries, or 0 if it has added nothing.
+func (l *Log) load() (last int64, err error) {
+	all, err := l.readCheckpoints()
+	for _, c := range []checkpoints{all, {log: all.log}, {tail: all.tail}} {
+		if err != nil || c.log == nil && c.tail == nil {
+			continue
+		}
+		check := &Log{location: l.location, seq: sequence{runID: l.seq.runID}, each: func(*Commit) {}}
+		if check.addAll(c) != nil || check.Last() == 0 {
+			continue // damage of a checkpoint is not damage of the log
+		}
+		// Without its entries, a checkpoint proves nothing: someone can have deleted the dataset.
+		if last, err = l.highest(check.Last() - 1); last >= check.Last() {
+			return last, l.addAll(c)
+		}
+	}
+	return 0, err
+}
+
+// addAll adds the entries of checkpoints.
+func (l *Log) addAll(c checkpoints) error {
+	if c.log != nil {
+		var head checkpointHead
+		size := int64(0)
+		err := eachEntry(c.log, &head, func(c *Commit, line []byte) error {
+			size += int64(len(line))
+			return l.add(c)
+		})
+		if err == nil && (head.Version != 1 || len(l.known) != 1 || l.known[0] != SeqRange{1, head.To}) {
+			err = errors.New("entries are missing")
+		}
+		if err != nil {
 			return err
 		}
 		if l.checkpoints != nil {
-			l.checkpoints.to = head.To
+			l.checkpoints.log, l.checkpoints.size = c.log, size
 		}
 		if l.replaced != nil {
 			for _, path := range head.Replaced {
@@ -110,30 +150,31 @@ func (l *Log) load() error {
 			}
 		}
 	}
-	body, err := l.objects.Get(tailCheckpoint)
-	if errors.Is(err, fs.ErrNotExist) {
+	if c.tail == nil {
 		return nil
 	}
-	if err != nil {
-		return asPath(err)
-	}
-	// Check all lines first: a damaged checkpoint is not damage of the log.
-	if eachEntry(body, nil, func(*Commit, []byte) error { return nil }) != nil {
-		return nil //nolint:nilerr // the reader reads the entries
-	}
-	return eachEntry(body, nil, func(c *Commit, line []byte) error {
+	err := eachEntry(c.tail, nil, func(c *Commit, line []byte) error {
 		if c.Seq != l.Last()+1 { // known, or the first entries are missing
 			return nil
 		}
 		l.checkpoints.keep(c, line)
 		return l.add(c)
 	})
+	if l.checkpoints != nil {
+		l.checkpoints.saved = len(l.checkpoints.tail)
+	}
+	return err
 }
 
-// A checkpointer contains the entries of the next checkpoints. Dataset.logMu guards it.
+// A checkpointer contains the entries of the next checkpoints.
 type checkpointer struct {
-	to   int64       // the entries up to this number are in the log checkpoint
-	tail []entryLine // the later entries
+	saving sync.Mutex // held while a checkpoint is written
+
+	// Dataset.logMu guards these fields.
+	log   []byte      // the last log checkpoint
+	size  int64       // of log, without compression
+	tail  []entryLine // the later entries
+	saved int         // number of entries in the tail when a checkpoint was last written
 }
 
 // An entryLine is an entry without its samples, and the bytes of the whole entry.
@@ -151,53 +192,83 @@ func (k *checkpointer) keep(c *Commit, line []byte) {
 	}
 }
 
-// checkpoint adds an entry that is durable, and writes a checkpoint if one is due.
-func (d *Dataset) checkpoint(c *Commit, line []byte) {
-	k := d.checkpoints
-	k.keep(c, line)
-	var err error
-	switch n := len(k.tail); {
-	case c.Kind == kindSealed, n >= logEvery && n%tailEvery == 0:
-		err = d.putCheckpoint(c.Seq)
-	case n%tailEvery == 0:
-		err = d.putLines(tailCheckpoint, nil, k.tail)
+// due reports whether the log or the tail must be written.
+func (k *checkpointer) due() (log, tail bool) {
+	n := len(k.tail)
+	if n == 0 {
+		return false, false
 	}
+	sealed := k.tail[n-1].Kind == kindSealed
+	tail = sealed || n-k.saved >= max(tailEvery, n/tailShare)
+	size := int64(0)
+	for i := range k.tail {
+		size += int64(len(k.tail[i].line))
+	}
+	return tail && (sealed || n >= logEvery && size >= k.size/logShare), tail
+}
+
+// checkpoint writes a checkpoint if one is due, unless another goroutine is writing one. The caller
+// must not have locked logMu, so that commits can continue.
+func (d *Dataset) checkpoint() {
+	k := d.checkpoints
+	if k == nil || !k.saving.TryLock() {
+		return
+	}
+	defer k.saving.Unlock()
+	d.logMu.Lock()
+	whole, due := k.due()
+	log, tail := k.log, slices.Clone(k.tail)
+	d.logMu.Unlock()
+	if !due {
+		return
+	}
+	n, suffix := len(tail), tailCheckpoint
+	var head []byte
+	var err error
+	if whole {
+		suffix = logCheckpoint
+		head, tail, err = withTail(log, tail)
+	}
+	size := int64(0)
+	for i := range tail {
+		size += int64(len(tail[i].line))
+	}
+	var body []byte
+	if err == nil {
+		body, err = compressed(head, tail)
+	}
+	if err == nil {
+		err = d.objects.Put(fmt.Sprintf("%s/%020d%s", checkpointsDir, d.cfg.Epoch, suffix), body)
+	}
+	d.logMu.Lock()
+	defer d.logMu.Unlock()
+	k.saved = n // also after an error: try again later
 	if err != nil {
 		d.cfg.Logger.Warn("cannot write a checkpoint of the log; readers need more requests", "error", err)
+	} else if whole {
+		k.log, k.size, k.tail, k.saved = body, size, slices.Clone(k.tail[n:]), 0
 	}
 }
 
-// putCheckpoint writes the log checkpoint up to the entry with the number to.
-func (d *Dataset) putCheckpoint(to int64) error {
-	k, all := d.checkpoints, new(checkpointer)
-	body, head, _ := d.readCheckpoint() // another process can have written another one
-	if head.To >= to {
-		return nil
+// withTail returns the head and the entries of the next log checkpoint.
+func withTail(log []byte, tail []entryLine) (_ []byte, _ []entryLine, err error) {
+	var head checkpointHead
+	var all checkpointer
+	if log != nil {
+		err = eachEntry(log, &head, func(c *Commit, line []byte) error { all.keep(c, line); return nil })
 	}
-	if body != nil {
-		if err := eachEntry(body, new(checkpointHead), func(c *Commit, line []byte) error { all.keep(c, line); return nil }); err != nil {
-			return err
-		}
+	if err != nil {
+		return nil, nil, err // cannot happen, because addAll has read it
 	}
-	for seq := head.To + 1; seq <= k.to; seq++ {
-		c, line, err := d.readCommit(seq)
-		if err != nil {
-			return err
-		}
-		all.keep(&c, line)
-	}
-	for _, e := range k.tail {
-		if e.Seq > head.To {
-			all.tail = append(all.tail, e)
-		}
-	}
+	head.Version, head.To = 1, tail[len(tail)-1].Seq
+	list := append(all.tail, tail...)
 	var replaced seqSet
-	for i := range all.tail {
-		for _, r := range all.tail[i].Replaces {
+	for i := range list {
+		for _, r := range list[i].Replaces {
 			replaced = replaced.add(r)
 		}
 	}
-	all.tail = slices.DeleteFunc(all.tail, func(e entryLine) bool {
+	list = slices.DeleteFunc(list, func(e entryLine) bool {
 		if !replaced.has(e.Seq) {
 			return false
 		}
@@ -206,25 +277,25 @@ func (d *Dataset) putCheckpoint(to int64) error {
 		}
 		return true
 	})
-	slices.SortFunc(all.tail, func(a, b entryLine) int { return cmp.Compare(a.First(), b.First()) })
-	head.Version, head.To = 1, to
+	slices.SortFunc(list, func(a, b entryLine) int {
+		if claim := b.Kind == kindClaim; claim != (a.Kind == kindClaim) {
+			if claim {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(a.First(), b.First())
+	})
 	line, err := json.Marshal(head)
-	if err != nil {
-		return err // cannot happen, because all fields can be encoded as JSON
-	}
-	if err := d.putLines(logCheckpoint, append(line, '\n'), all.tail); err != nil {
-		return err
-	}
-	k.to, k.tail = to, nil
-	return nil
+	return append(line, '\n'), list, err
 }
 
-// putLines writes a compressed object: the head, and the lines of the entries.
-func (d *Dataset) putLines(name string, head []byte, entries []entryLine) error {
+// compressed returns a compressed object: the head, and the lines of the entries.
+func compressed(head []byte, entries []entryLine) ([]byte, error) {
 	var b bytes.Buffer
 	z, err := kzstd.NewWriter(&b, kzstd.WithEncoderConcurrency(1), kzstd.WithWindowSize(zstdWindow))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	_, err = z.Write(head)
 	for i := range entries {
@@ -232,8 +303,6 @@ func (d *Dataset) putLines(name string, head []byte, entries []entryLine) error 
 			_, err = z.Write(entries[i].line)
 		}
 	}
-	if closeInto(z, &err); err != nil {
-		return err
-	}
-	return d.objects.Put(name, b.Bytes())
+	closeInto(z, &err)
+	return b.Bytes(), err
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -13,9 +14,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
+// The checkpoints of epoch 1.
 const (
-	logCheckpoint  = "_checkpoints/log.zst"
-	tailCheckpoint = "_checkpoints/tail.zst"
+	logCheckpoint  = "_checkpoints/00000000000000000001.log.zst"
+	tailCheckpoint = "_checkpoints/00000000000000000001.tail.zst"
 )
 
 // TestCheckpoints tests that a log of 1,000 commits costs few requests, and that a checkpoint that
@@ -72,11 +74,11 @@ func TestCheckpoints(t *testing.T) {
 		most      int64
 	}{
 		{"none", nil, nil, 5000},
-		{"no tail", late[0], nil, 80},
+		{"no tail", late[0], nil, 300},
 		{"only the tail", nil, late[1], 5000},
 		{"old", early[0], early[1], 1000},
 		{"old log", early[0], late[1], 1000},
-		{"old tail", late[0], early[1], 80},
+		{"old tail", late[0], early[1], 300},
 		{"truncated", late[0][:len(late[0])/2], late[1][:len(late[1])/2], 5000},
 		{"flipped bit", flip(late[0]), flip(late[1]), 5000},
 		{"lacks an entry", lines(t, late[0], func(l [][]byte) [][]byte { return slices.Delete(l, 2, 3) }), late[1], 5000},
@@ -123,6 +125,106 @@ func TestCheckpoints(t *testing.T) {
 	}
 	if r := b.verify(t); r.Samples != 1002 || len(r.Orphans) > 0 {
 		t.Errorf("Verify = %+v", r)
+	}
+}
+
+// checkpoint returns the name of the newest checkpoint of a kind.
+func (b *testBucket) checkpoint(kind string) (name string) {
+	for _, key := range b.server.Keys("bucket") {
+		if strings.Contains(key, "_checkpoints/") && strings.HasSuffix(key, kind+".zst") {
+			name = strings.TrimPrefix(key, "run/")
+		}
+	}
+	return name
+}
+
+// TestLateCheckpoint tests that a checkpoint that a fenced process writes last does not make the log
+// of the next process slow to read.
+func TestLateCheckpoint(t *testing.T) {
+	t.Parallel()
+	b, dir := newBucket(t), t.TempDir()
+	builder := sinktest.NewBuilder(1)
+	run := func(commits int, seal bool) {
+		d := open(t, dir, b.next(t, sink.Config{CommitGroups: true, MergeAt: 1000, FS: unsynced{sink.OS()}}))
+		d.SetSyncEvery(0)
+		wait := start(t.Context(), t, d)
+		for range commits {
+			commitAll(t, d, alone([]*tokenize.Sample{builder.Sample()})...)
+		}
+		if must(t, errors.Join(d.Close(t.Context()), wait())); seal {
+			must(t, d.Seal())
+		}
+	}
+	run(63, false)
+	late := map[string][]byte{}
+	for _, kind := range []string{"log", "tail"} {
+		late[b.checkpoint(kind)] = b.get(t, b.checkpoint(kind))
+	}
+	run(130, true)
+	for name, body := range late {
+		must(t, b.Put(name, body))
+	}
+	c := b.client(t)
+	before := c.reads()
+	if log := c.readLog(t); !log.Sealed() || len(log.Commits) != 193 {
+		t.Errorf("%d commits, sealed %t", len(log.Commits), log.Sealed())
+	}
+	if n := c.reads() - before; n > 8 {
+		t.Errorf("a reader made %d requests", n)
+	}
+	b.verify(t)
+}
+
+// TestForeignCheckpoint tests that checkpoints without their entries are not the dataset, and that
+// they do not disturb the next run below the same prefix.
+func TestForeignCheckpoint(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t)
+	for _, s := range alone(samples(3)) {
+		sinktest.Write(t, t.TempDir(), b.next(t, sink.Config{}), []*tokenize.Sample{s})
+	}
+	deleteAfter := func(seq int) {
+		for _, key := range b.server.Keys("bucket") {
+			if key > entryKey(seq) && strings.HasPrefix(key, "run/_commits/") {
+				must(t, b.Delete(strings.TrimPrefix(key, "run/")))
+			}
+		}
+	}
+	lost := func(commits int, want string) {
+		t.Helper()
+		if log := b.readLog(t); len(log.Commits) != commits {
+			t.Errorf("%d commits in a log with %d", len(log.Commits), commits)
+		}
+		r, err := sink.Verify(t.Context(), "", sink.VerifyOptions{Store: b})
+		if err != nil || r.ProblemCount != 1 || !strings.Contains(r.Problems[0].Error(), want) {
+			t.Errorf("Verify: %v, %v, want %q", err, r.Problems, want)
+		}
+	}
+	deleteAfter(4)
+	lost(2, "the checkpoint contains entry 6, but the log ends at entry 4")
+	deleteAfter(0)
+	lost(0, "the checkpoint contains entry 6, but the log ends at entry 0")
+	dir := t.TempDir()
+	cfg := b.next(t, sink.Config{RunID: "other"})
+	sinktest.Write(t, dir, cfg, alone(samples(2)))
+	if log := b.readLog(t); len(log.Commits) != 1 || log.Commits[0].RunID != "other" {
+		t.Errorf("the log has %+v", log.Commits)
+	}
+	r, err := sink.Verify(t.Context(), "", sink.VerifyOptions{Store: b})
+	if err != nil || r.ProblemCount != 1 || !strings.Contains(r.Problems[0].Error(), "contains entry 6, but the log ends at entry 2") {
+		t.Errorf("Verify: %v, %v", err, r.Problems)
+	}
+}
+
+// TestCheckpointCost tests that the cost of checkpoints per commit does not grow with the log.
+func TestCheckpointCost(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1000, 10_000, 100_000} {
+		logs, tails, lines := sink.CheckpointCost(n)
+		t.Logf("%d entries: %d log checkpoints, %d tail checkpoints, %d lines per entry", n, logs, tails, lines/n)
+		if lines/n > 100 {
+			t.Errorf("%d entries: %d lines per entry", n, lines/n)
+		}
 	}
 }
 

@@ -103,6 +103,7 @@ func (d *Dataset) claimLog(log *Log) error {
 		return err
 	}
 	d.claimed = c.Seq
+	d.checkpoint()
 	return log.add(c)
 }
 
@@ -124,6 +125,7 @@ func (d *Dataset) Seal() error {
 	if pending > 0 {
 		return ErrWaiting
 	}
+	defer d.checkpoint()
 	d.logMu.Lock()
 	defer d.logMu.Unlock()
 	if d.end == nil {

@@ -220,9 +220,7 @@ func (d *Dataset) put(c *Commit) error {
 		failpoint.Hit(failpoint.CommitSynced)
 	}
 	d.nextSeq++
-	if d.cfg.Epoch > 0 {
-		d.checkpoint(c, body)
-	}
+	d.checkpoints.keep(c, body)
 	return nil
 }
 

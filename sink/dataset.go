@@ -45,7 +45,7 @@ type Dataset struct {
 	end     *Commit // the sealed entry, once Seal has been called
 	claimed int64   // number of this process's claim, or 0
 
-	checkpoints *checkpointer // with Config.Epoch; guarded by logMu
+	checkpoints *checkpointer // nil without Config.Epoch
 
 	known *GroupLog // the groups in the log; nil without Config.CommitGroups
 
@@ -109,7 +109,10 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		}
 	}}
 	if !files.folder {
-		log.replaced, log.checkpoints = []Commit{}, new(checkpointer)
+		log.replaced = []Commit{}
+	}
+	if cfg.Epoch > 0 {
+		log.checkpoints = new(checkpointer)
 	}
 	if err := log.Follow(); err != nil {
 		return nil, err

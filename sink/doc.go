@@ -157,7 +157,7 @@
 // folder:
 //
 //	STORE/data/part-<run>-<epoch>-<n>-<hash8>.parquet, failures/, _commits/
-//	STORE/_checkpoints/{log,tail}.zst        copies of entries, so that readers need fewer requests
+//	STORE/_checkpoints/<epoch>.{log,tail}.zst   copies of entries; readers need fewer requests
 //	RUN/wal/, RUN/{data,failures}/.tmp-*
 //	RUN/store.json                           STORE and <run>, so that no other run uses RUN/wal/
 //

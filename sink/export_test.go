@@ -200,6 +200,25 @@ func (l *Log) In(objects store.Store) *Log {
 	return &in
 }
 
+// CheckpointCost returns how many checkpoints and lines a log of n entries without merges costs.
+func CheckpointCost(n int) (logs, tails, lines int) {
+	k := new(checkpointer)
+	line := make([]byte, 100)
+	all := 0
+	for range n {
+		k.keep(new(Commit), line)
+		switch log, tail := k.due(); {
+		case log:
+			logs, all = logs+1, all+len(k.tail)
+			lines += all
+			k.size, k.tail, k.saved = int64(all*len(line)), nil, 0
+		case tail:
+			tails, lines, k.saved = tails+1, lines+len(k.tail), len(k.tail)
+		}
+	}
+	return logs, tails, lines
+}
+
 // MergeAll merges like Run until nothing is left to merge.
 func (d *Dataset) MergeAll(ctx context.Context) (n int, err error) {
 	for {

@@ -22,12 +22,18 @@ const (
 
 // followBucket is like Follow, for a log in a bucket.
 func (l *Log) followBucket() error {
+	var last int64
+	var err error
 	if len(l.known) == 0 {
-		if err := l.load(); err != nil {
-			return err
-		}
+		last, err = l.load()
 	}
-	for e, err := range l.fetch(l.Last()) {
+	if last == 0 && err == nil {
+		last, err = l.highest(l.Last())
+	}
+	if err != nil {
+		return err
+	}
+	for e, err := range l.fetch(l.Last(), last) {
 		if err == nil {
 			err = l.add(&e.Commit)
 		}
@@ -39,19 +45,21 @@ func (l *Log) followBucket() error {
 	return nil
 }
 
-// fetch lists the log in a bucket and yields the entries after the given number, by number. If an
-// entry cannot be read, fetch yields its number and an error.
-func (p *location) fetch(after int64) iter.Seq2[entryLine, error] {
+// highest lists the entries of a bucket after the given number and returns the highest number, or
+// the given one.
+func (p *location) highest(after int64) (int64, error) {
+	numbers, err := p.commitNumbers(after)
+	for _, seq := range numbers {
+		after = max(after, seq)
+	}
+	return after, err
+}
+
+// fetch yields the entries of a bucket after one number and up to another, by number. If an entry
+// cannot be read, fetch yields its number and an error.
+func (p *location) fetch(after, last int64) iter.Seq2[entryLine, error] {
 	return func(yield func(entryLine, error) bool) {
-		numbers, err := p.commitNumbers(after)
-		if err != nil {
-			yield(entryLine{}, err)
-			return
-		}
-		if len(numbers) == 0 {
-			return
-		}
-		for at, last := after, numbers[len(numbers)-1]; at < last; at += fetches {
+		for at := after; at < last; at += fetches {
 			var (
 				entries [fetches]entryLine
 				errs    [fetches]error

@@ -189,6 +189,7 @@ func (m *merger) step(ctx context.Context) (more bool, err error) {
 		return false, &logError{err}
 	}
 	failpoint.Hit(failpoint.MergeCommitted)
+	m.d.checkpoint()
 	m.retry = retry{}
 	m.d.cfg.Logger.Info("merged", "seq", c.Seq, "entries", len(list), "samples", len(c.Samples))
 	m.d.card.end() // otherwise the card would name files that are about to move

@@ -76,7 +76,7 @@ func Verify(ctx context.Context, dir string, opts VerifyOptions) (VerifyReport, 
 	opts.MaxProblems = cmp.Or(opts.MaxProblems, DefaultMaxProblems)
 	v := &verifier{
 		location: locate(opts.Store, opts.FS, dir), opts: opts,
-		named: map[string]bool{}, known: newAttempts(),
+		named: map[string]bool{}, known: newAttempts(), sums: map[int64]string{},
 	}
 	v.entries = Log{location: v.location, seq: sequence{runID: opts.RunID}, each: func(*Commit) {}}
 	if opts.Store == nil || dir != "" {
@@ -102,7 +102,8 @@ type verifier struct {
 	named  map[string]bool // paths in commits
 	known  attempts        // the samples in the checked entries, and later also in the write-ahead log
 
-	entries Log // checked entries, without their samples
+	entries Log              // checked entries, without their samples
+	sums    map[int64]string // checksums of the entries in a bucket
 }
 
 func (v *verifier) problem(path string, row int64, err error) {

@@ -4,23 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
-	"slices"
 )
-
-// checkpoints compares the log that readers get through the checkpoints with the checked entries.
-func (v *verifier) checkpoints() {
-	if v.report.ProblemCount > 0 {
-		return
-	}
-	log, err := readLog(v.location, v.opts.RunID, func(*Commit) {})
-	same := func(a, b Commit) bool { return a.Seq == b.Seq && a.SHA256 == b.SHA256 }
-	if err == nil && log.Last() == v.entries.Last() && !slices.EqualFunc(log.Commits, v.entries.Commits, same) {
-		err = errors.New("the checkpoint does not match the log: delete it")
-	}
-	if err != nil {
-		v.problem(logCheckpoint, -1, err)
-	}
-}
 
 // names returns the paths of the files in a folder of the dataset, temporary files included.
 func (v *verifier) names(sub string) (names []string, err error) {
@@ -69,7 +53,6 @@ func (v *verifier) orphans() error {
 		}
 	}
 	if !v.folder {
-		v.checkpoints()
 		return nil // no entry names the shards of fenced processes, and their samples run again
 	}
 	log, err := readLog(v.location, v.opts.RunID, nil)

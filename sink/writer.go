@@ -319,6 +319,7 @@ func (w *writer) commit() error {
 	w.held.committed()
 	w.setTimer()
 	d.card.refresh()
+	d.checkpoint()
 	return nil
 }
 
