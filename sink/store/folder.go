@@ -178,7 +178,9 @@ func (f *folder) read(path string) (body []byte, err error) {
 		return nil, err
 	}
 	defer closeInto(o, &err)
-	return io.ReadAll(io.NewSectionReader(o, 0, o.size))
+	body = make([]byte, o.size)
+	_, err = io.ReadFull(io.NewSectionReader(o, 0, o.size), body)
+	return body, err
 }
 
 // A sizedFile is a file whose size is known.
@@ -249,11 +251,7 @@ func (f *folder) walk(dir, prefix, after string, yield func(Info, error) bool) b
 		info, err := f.fs.Stat(f.path(path))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			// It was deleted or moved in the meantime. If it was omitted, a reader of a log would
-			// not notice that the entries that it has moved to are not in this list.
-			if path > after {
-				found = append(found, Info{Name: path})
-			}
+			// It was deleted in the meantime.
 		case err != nil:
 			return yield(Info{}, f.fail("list", f.path(path), err))
 		case info.IsDir():

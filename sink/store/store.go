@@ -45,8 +45,7 @@ type Store interface {
 	Open(name string) (Object, error)
 	// List yields the objects whose names begin with prefix and are greater than after, in the byte
 	// order of their names. It ends after the first error. A store can omit objects that were
-	// created or include objects that were deleted shortly before. A folder lists an object that is
-	// deleted in the meantime, without its size and time.
+	// created or include objects that were deleted shortly before.
 	List(prefix, after string) iter.Seq2[Info, error]
 	// Delete deletes an object. It returns nil if there is no such object.
 	Delete(name string) error

@@ -282,34 +282,3 @@ func testDelete(t *testing.T, s store.Store) {
 		t.Errorf("Get after Delete: %v", err)
 	}
 }
-
-// vanishing is a file system in which a file is deleted between the listing of its folder and Stat.
-type vanishing struct {
-	store.FS
-	name string
-}
-
-func (v vanishing) Stat(name string) (fs.FileInfo, error) {
-	if filepath.Base(name) == v.name {
-		return nil, fs.ErrNotExist
-	}
-	return v.FS.Stat(name)
-}
-
-// TestListMovedFile tests that a file that is moved during the list is not omitted: a reader of
-// a log would take the log for complete without it.
-func TestListMovedFile(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	s := store.Folder(vanishing{store.OS(), "2"}, dir)
-	for _, name := range []string{"log/1", "log/2", "log/3"} {
-		if err := s.PutNew(name, []byte(name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for after, want := range map[string][]string{"": {"log/1", "log/2", "log/3"}, "log/1": {"log/2", "log/3"}, "log/2": {"log/3"}} {
-		if got := list(t, s.List("log/", after)); !slices.Equal(got, want) {
-			t.Errorf("List after %q = %q, want %q", after, got, want)
-		}
-	}
-}
