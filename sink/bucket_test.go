@@ -144,6 +144,10 @@ func TestBrokenClaims(t *testing.T) {
 			c.Samples = []sink.CommittedSample{{Key: "k", Attempt: 1}}
 		}, "has shards, samples or replaced entries"},
 		{"after the end", func(c *sink.Commit) { c.Seq++ }, "which ends the log"},
+		{"a claim after the end", func(c *sink.Commit) { c.Seq++; c.Kind, c.Epoch, c.Claim = "claim", 3, 0 }, "which ends the log"},
+		{"a merge", func(c *sink.Commit) { c.Replaces = []sink.SeqRange{{4, 4}} }, ""},
+		{"a merge of a claim", func(c *sink.Commit) { c.Replaces = []sink.SeqRange{{3, 4}} }, "is a claim or the end"},
+		{"a merge of the end", func(c *sink.Commit) { c.Seq++; c.Replaces = []sink.SeqRange{{4, 5}} }, "is a claim or the end"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -158,6 +162,11 @@ func TestBrokenClaims(t *testing.T) {
 			}
 			c := sink.Commit{Version: 1, SchemaVersion: 1, RunID: "run", Seq: 5, Epoch: 2, Claim: 3}
 			tt.edit(&c)
+			if c.IsMerge() { // of entry 4
+				last := b.readLog(t).Commits[1]
+				c.Shards, c.Groups, c.Samples = last.Shards, last.Groups, last.Samples
+				c.Merged = []sink.MergedCommit{{Seq: 4, Samples: len(last.Samples), Tokens: last.Shards[0].Tokens.Total}}
+			}
 			if c.Seq == 6 {
 				put(sink.Commit{Version: 1, SchemaVersion: 1, RunID: "run", Seq: 5, Epoch: 2, Claim: 3, Kind: "sealed"})
 			}

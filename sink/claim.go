@@ -62,7 +62,15 @@ func (s *sequence) add(c *Commit) error {
 		return fmt.Errorf("the entry belongs to run %q, but the log belongs to run %q", c.RunID, s.runID)
 	}
 	claim, epoch := s.latest(c.Seq)
+	for _, r := range c.Replaces {
+		at, _ := s.find(r[0])
+		if at < len(s.claims) && s.claims[at].Seq <= r[1] || s.sealed >= r[0] && s.sealed <= r[1] {
+			return fmt.Errorf("the entry replaces entries %d to %d, but one of them is a claim or the end of the log", r[0], r[1])
+		}
+	}
 	switch {
+	case s.sealed > 0 && c.Seq > s.sealed && !c.IsMerge():
+		return fmt.Errorf("the entry follows entry %d, which ends the log", s.sealed)
 	case c.Kind == kindClaim:
 		if c.Epoch <= epoch {
 			return fmt.Errorf("a claim of epoch %d follows claim %d of epoch %d", c.Epoch, claim, epoch)
@@ -71,8 +79,6 @@ func (s *sequence) add(c *Commit) error {
 		return nil
 	case c.Claim != claim || c.Epoch != epoch:
 		return fmt.Errorf("the entry depends on claim %d of epoch %d, but the last claim is %d of epoch %d: its process no longer owned the log", c.Claim, c.Epoch, claim, epoch)
-	case s.sealed > 0 && c.Seq > s.sealed && !c.IsMerge():
-		return fmt.Errorf("the entry follows entry %d, which ends the log", s.sealed)
 	case c.Kind == kindSealed:
 		s.sealed = c.Seq
 	}
