@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/sink/store/storetest"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -237,11 +240,30 @@ func TestMergeBucket(t *testing.T) {
 			live[s.Path] = true
 		}
 	}
+	// A shard is deleted between the request that opens it and the first one that reads it.
+	first := before.Commits[0].Shards[0]
+	b.proxy.Plan(func(r *http.Request) storetest.Fault {
+		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, first.Path) {
+			return nil
+		}
+		return func(w http.ResponseWriter, r *http.Request, server http.Handler) {
+			remove := r.Clone(r.Context())
+			remove.Method = http.MethodDelete
+			server.ServeHTTP(httptest.NewRecorder(), remove)
+			server.ServeHTTP(w, r)
+		}
+	})
+	if _, err := before.Row(first, 0); err != nil {
+		t.Errorf("a row of a shard that has been deleted after Open: %v", err)
+	}
+	b.proxy.Plan(nil)
 	for name := range maps.Keys(old) {
 		if strings.Contains(name, "/part-") && !live[name] {
 			must(t, b.Delete(name))
 		}
 	}
+	must(t, before.CheckSizes())
+	must(t, before.CheckDigests(t.Context(), nil, func(err error) { t.Errorf("found %v", err) }))
 	check(before) // this log still names the old shards
 	b.verify(t)
 	open(t, t.TempDir(), b.next(t, cfg)) // a process on another machine

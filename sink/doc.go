@@ -180,7 +180,7 @@
 //     of these epochs can no longer commit them. Create keeps the shards of its own epoch and of
 //     higher epochs.
 //   - Merges do not move or delete anything. Any later deletion of replaced shards must follow a
-//     claim.
+//     claim or the end of the log.
 //   - A sealed entry, {"kind":"sealed",…}, ends the log ([Dataset.Seal]). No commit can follow it.
 //
 // A folder has no claims, and the caller must ensure that only one process writes. If another

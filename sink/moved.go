@@ -26,10 +26,11 @@ func (l *Log) find(s Shard) (store.Object, rowRange, error) {
 	in := rowRange{shard: s, rows: s.Rows}
 	o, err := l.openShard(s)
 	for try := 1; errors.Is(err, ErrReplaced) && try < maxListings; try++ {
+		last := in.shard.Path
 		if in, err = l.findMoved(s); err == nil {
 			o, err = l.open(in.shard.Path)
 		}
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) && (l.folder || in.shard.Path != last) {
 			err = ErrReplaced // try again
 		}
 	}

@@ -1,8 +1,10 @@
 package sink
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"slices"
 
@@ -179,17 +181,23 @@ func shardRows[T any](
 }
 
 // factsOf opens the file that contains the rows of a shard, checks the file's digest, and calls
-// read.
-func (l *Log) factsOf(s Shard, read func(io.ReaderAt, rowRange) error) error {
-	o, in, err := l.find(s)
-	if err != nil {
-		return l.readError(s.Path, err)
+// read. In a bucket, the file can be deleted after a merge and after it was opened, but before read
+// gets a row. factsOf then searches for the rows again.
+func (l *Log) factsOf(s Shard, read func(io.ReaderAt, rowRange) error) (err error) {
+	for try := 1; ; try++ {
+		o, in, ferr := l.find(s)
+		if ferr != nil {
+			return l.readError(s.Path, ferr)
+		}
+		err = l.checked(o, in.shard, func(f io.ReaderAt) error { return read(f, in) })
+		_ = o.Close() // read-only
+		if err == nil {
+			return nil
+		}
+		if l.folder || !errors.Is(err, fs.ErrNotExist) || try == maxListings {
+			return l.readError(s.Path, err)
+		}
 	}
-	defer func() { _ = o.Close() }() // read-only
-	if err := l.checked(o, in.shard, func(f io.ReaderAt) error { return read(f, in) }); err != nil {
-		return l.readError(s.Path, err)
-	}
-	return nil
 }
 
 // libraryPanic must be deferred. It turns a library's panic on damaged bytes into an error. It
