@@ -11,6 +11,10 @@ import (
 )
 
 const (
+	// MaxStoredShard leaves room below store.MaxPut for pages that are still open, and for the
+	// footer.
+	MaxStoredShard = store.MaxPut - 64<<20
+
 	// DefaultMaxShardBytes is large enough to make the cost of opening a file negligible. It is
 	// small enough that many workers can share a few hundred shards evenly.
 	DefaultMaxShardBytes = 256 << 20
@@ -42,6 +46,9 @@ type Config struct {
 
 	// MaxShardBytes is the file size at which a data shard is closed. The file can exceed this size
 	// by at most the row group that is still in memory. Default DefaultMaxShardBytes.
+	//
+	// With Store, the default and the maximum are MaxStoredShard, and Append refuses larger samples.
+	// A shard is closed before a sample that does not fit, even within a group and with CommitGroups.
 	MaxShardBytes int64
 
 	// MaxShardAge is the age at which a shard is closed, counted from the arrival of its first
@@ -160,6 +167,9 @@ func (*SealTimes) add(sum *time.Duration, start time.Time) time.Time {
 }
 
 func (c Config) withDefaults() Config {
+	if c.Store != nil {
+		c.MaxShardBytes = cmp.Or(c.MaxShardBytes, MaxStoredShard)
+	}
 	c.MaxShardBytes = cmp.Or(c.MaxShardBytes, DefaultMaxShardBytes)
 	c.MaxShardAge = cmp.Or(c.MaxShardAge, DefaultMaxShardAge)
 	c.MaxBytesInFlight = cmp.Or(c.MaxBytesInFlight, DefaultMaxBytesInFlight)
@@ -188,6 +198,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxShardBytes < 0 {
 		complain("max_shard_bytes is %d, but must be > 0", c.MaxShardBytes)
+	}
+	if c.Store != nil && c.MaxShardBytes > MaxStoredShard {
+		complain("max_shard_bytes is %d, but must be ≤ %d with a store", c.MaxShardBytes, int64(MaxStoredShard))
 	}
 	if c.MaxShardAge < 0 {
 		complain("max_shard_age is %v, but must be > 0", c.MaxShardAge)

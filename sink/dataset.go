@@ -217,6 +217,9 @@ func (d *Dataset) Run(ctx context.Context) error {
 // still be appended. After any other error, no more samples can be appended, and it is unknown
 // whether this sample is durable.
 func (d *Dataset) Append(ctx context.Context, s *tokenize.Sample, done func(error)) error {
+	if n := storedBytes(s); !d.folder && n > MaxStoredShard {
+		return &SampleError{Key: s.Key, Row: -1, Err: fmt.Errorf("the sample has %d bytes, but a shard in a store can have at most %d", n, MaxStoredShard)}
+	}
 	if err := checkSample(s, d.cfg.VocabSize); err != nil {
 		return err
 	}

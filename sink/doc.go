@@ -302,7 +302,8 @@
 // latest. Groups that become whole in the same sync of the write-ahead log therefore share a
 // commit. Such a commit takes four syncs, or six with failures, in addition to the sync of the
 // write-ahead log. For 8 samples of 1,000 tokens each, a commit takes about 5 ms of CPU time. Even
-// a very large group is committed in a single commit. When the process ends, the samples of
+// a very large group is committed in a single commit, except with Config.Store, if it exceeds
+// Config.MaxShardBytes. When the process ends, the samples of
 // incomplete groups stay in the write-ahead log. The next Create recovers these samples, and the
 // next Run continues to hold them.
 //

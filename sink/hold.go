@@ -234,7 +234,7 @@ func (w *writer) writeGroup(g *heldGroup) error {
 		if err := w.write(w.held.take(g), v, since); err != nil {
 			return err
 		}
-		if w.d.cfg.CommitGroups { // even a very large group must be in a single commit
+		if w.d.cfg.CommitGroups { // even a very large group is in a single commit, unless a store refuses it
 			continue
 		}
 		if err := w.commitFull(); err != nil {

@@ -172,13 +172,23 @@ func class(s *tokenize.Sample) string {
 	return s.Failures[0].Class
 }
 
-func sampleBytes(s *tokenize.Sample) int64 {
-	n := 512
+// storedBytes returns an upper bound for the size of the sample in a shard, because each row repeats
+// the texts of the sample.
+func storedBytes(s *tokenize.Sample) int64 {
+	return sampleBytes(s) + int64(len(s.Rows)+len(s.Failures))*textLen(s)
+}
+
+func textLen(s *tokenize.Sample) (n int64) {
 	for _, text := range []*string{s.RewardDetails, s.Messages, s.Metadata} {
 		if text != nil {
-			n += len(*text)
+			n += int64(len(*text))
 		}
 	}
+	return n
+}
+
+func sampleBytes(s *tokenize.Sample) int64 {
+	n := 512 + int(textLen(s))
 	for i := range s.Rows {
 		r := &s.Rows[i]
 		n += 256 + 4*len(r.InputIDs) + len(r.LossMask) + 4*len(r.Logprobs) + 4*len(r.Versions) +

@@ -152,6 +152,11 @@ func (w *writer) setTimer() {
 
 // write writes one sample, which arrived at the given time, into the open shards.
 func (w *writer) write(a accepted, v verdict, since time.Time) error {
+	if !w.d.folder && max(w.dataSize(), w.failuresSize())+storedBytes(a.sample) > w.d.cfg.MaxShardBytes {
+		if err := w.commit(); err != nil { // a store refuses larger shards
+			return err
+		}
+	}
 	if len(w.samples) == 0 || since.Before(w.since) {
 		w.since = since
 	}
@@ -205,8 +210,7 @@ func (w *writer) log(s *segment) {
 
 func (w *writer) full() bool {
 	return len(w.samples) >= maxCommitSamples ||
-		w.dataSize() >= w.d.cfg.MaxShardBytes ||
-		w.failures != nil && w.failures.enc.size() >= w.d.cfg.MaxShardBytes
+		max(w.dataSize(), w.failuresSize()) >= w.d.cfg.MaxShardBytes
 }
 
 func (w *writer) dataSize() int64 {
@@ -214,6 +218,13 @@ func (w *writer) dataSize() int64 {
 		return 0
 	}
 	return w.data.enc.size()
+}
+
+func (w *writer) failuresSize() int64 {
+	if w.failures == nil {
+		return 0
+	}
+	return w.failures.enc.size()
 }
 
 func (w *writer) putRow(r *StoredRow) error {
