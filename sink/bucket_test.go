@@ -96,7 +96,11 @@ func TestClaims(t *testing.T) {
 
 	// Another process can claim a higher epoch before this one deletes shards, and then commit
 	// these.
-	later := []string{"data/part-run-3-7-01234567.parquet", "data/part-run-4-7-01234567.parquet", "data/part-run-4m-1-01234567.arrow", "data/part-x.parquet"}
+	later := []string{
+		"data/part-run-3-7-01234567.parquet", "data/part-run-4-7-01234567.parquet", "data/part-run-4m-1-01234567.arrow",
+		"data/part-my-run-1-7-01234567.parquet", "data/part-run-1-7-01234567.parquet.bak", "data/part-run-1-7-backup.parquet", "data/part-run-copy-1-7-01234567.parquet", "data/part-x.parquet",
+	}
+	slices.Sort(later)
 	for _, name := range later {
 		must(t, b.Put(name, []byte("later")))
 	}

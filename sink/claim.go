@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -151,13 +152,18 @@ func (d *Dataset) base(mark string, n int64) string {
 	return fmt.Sprintf("%s%s-%s%s-%d", shardPrefix, d.cfg.RunID, epoch, mark, n)
 }
 
-// epochOf returns the epoch in the path of a shard.
-func epochOf(path string) (epoch int64, ok bool) {
-	parts := strings.Split(path, "-") // the run's name can contain hyphens
-	if len(parts) < 5 {
+// shardName matches the end of a shard's name, after the run id: the epoch and the number.
+var shardName = regexp.MustCompile(`^-(\d+)m?-\d+-[0-9a-f]{8}\.(parquet|arrow)$`)
+
+// epochOf returns the epoch in the path of a shard of the run.
+func (d *Dataset) epochOf(path string) (epoch int64, ok bool) {
+	_, name, _ := strings.Cut(path, "/")
+	rest, own := strings.CutPrefix(name, shardPrefix+d.cfg.RunID)
+	part := shardName.FindStringSubmatch(rest)
+	if !own || part == nil {
 		return 0, false
 	}
-	epoch, err := strconv.ParseInt(strings.TrimSuffix(parts[len(parts)-3], mergeMark), 10, 64)
+	epoch, err := strconv.ParseInt(part[1], 10, 64)
 	return epoch, err == nil
 }
 
@@ -170,7 +176,7 @@ func (d *Dataset) sweep(log *Log) error {
 		return shardError("open", err)
 	}
 	for _, path := range left {
-		if epoch, ok := epochOf(path); ok && epoch < d.cfg.Epoch {
+		if epoch, ok := d.epochOf(path); ok && epoch < d.cfg.Epoch {
 			if err := d.objects.Delete(path); err != nil {
 				return shardError("remove", err)
 			}

@@ -23,7 +23,7 @@ var (
 	// ErrFenced means that another process has written to the log since Create. This process can no
 	// longer commit. Its samples stay in the write-ahead log, and the next Create commits the
 	// samples that the other process has not committed.
-	ErrFenced = errors.New("sink: another process has written this entry; only one process can write to a dataset, so stop the other one and resume")
+	ErrFenced = errors.New("sink: another process has written this entry; only one process can write to a dataset, so stop the other one and resume, or try again with a higher epoch")
 	// ErrClosed means that the Dataset was closed or has failed.
 	ErrClosed = errors.New("sink: dataset is closed")
 	// ErrWaiting means that the sample is durable but not committed, because other samples of its

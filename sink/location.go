@@ -179,7 +179,7 @@ func (p *location) checked(o store.Object, s Shard, read func(io.ReaderAt) error
 		err = copyChecked(&b, o, o.Size(), s, p.chunk)
 		content = bytes.NewReader(b.Bytes())
 	default:
-		f, ferr := os.CreateTemp(p.dir, tempPrefix)
+		f, ferr := os.CreateTemp("", "rollout-shard-") // a reader has no local folder, or must not write to it
 		if ferr != nil {
 			return ferr
 		}

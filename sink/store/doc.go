@@ -18,7 +18,7 @@
 // or repeats anything. The steps are:
 //
 //	PutNew    write .tmp-…, fsync, link to the name, remove .tmp-…, fsync the folder
-//	PutFile   rename to the name, fsync the folder
+//	PutFile   rename to the name, fsync the folder; from another file system, copy as in Put
 //	Put       write .tmp-…, fsync, rename to the name, fsync the folder
 //
 // Missing folders are created, and their names are synced. Files whose names begin with .tmp- are not

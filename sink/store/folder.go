@@ -75,7 +75,7 @@ func (f *folder) PutNew(name string, body []byte) error {
 func (f *folder) putIfAbsent(path string, body []byte, hit func(failpoint.Name)) error {
 	dir := filepath.Dir(path)
 	temp := filepath.Join(dir, tempPrefix+rand.Text()+".json")
-	err := f.writeSynced(temp, body)
+	err := f.writeSynced(temp, bytes.NewReader(body))
 	if err == nil {
 		hit(failpoint.CommitWritten)
 		err = f.fs.Link(temp, path)
@@ -94,8 +94,8 @@ func (f *folder) putIfAbsent(path string, body []byte, hit func(failpoint.Name))
 	return nil
 }
 
-// writeSynced writes and syncs a new file. If its folder is missing, writeSynced creates it.
-func (f *folder) writeSynced(path string, body []byte) error {
+// writeSynced writes and syncs a new file with the given content. If its folder is missing, writeSynced creates it.
+func (f *folder) writeSynced(path string, body io.Reader) error {
 	file, err := f.fs.Create(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = f.makeFolders(filepath.Dir(path)); err == nil {
@@ -105,7 +105,7 @@ func (f *folder) writeSynced(path string, body []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = file.Write(body)
+	_, err = io.Copy(file, body)
 	if err == nil {
 		err = file.Sync()
 	}
@@ -141,6 +141,9 @@ func (f *folder) PutFile(name, file string, _ [sha256.Size]byte) error {
 				err = f.fs.Rename(file, path)
 			}
 		}
+		if errors.Is(err, syscall.EXDEV) { // the file is on another file system
+			err = f.copyFile(file, path)
+		}
 		if err != nil {
 			return err
 		}
@@ -149,10 +152,29 @@ func (f *folder) PutFile(name, file string, _ [sha256.Size]byte) error {
 	})
 }
 
+// copyFile durably copies a file, gives the copy its name, and removes the file.
+func (f *folder) copyFile(from, to string) (err error) {
+	source, err := f.open(from)
+	if err != nil {
+		return err
+	}
+	defer closeInto(source, &err)
+	temp := filepath.Join(filepath.Dir(to), tempPrefix+rand.Text())
+	err = f.writeSynced(temp, io.NewSectionReader(source, 0, source.size))
+	if err == nil {
+		err = f.fs.Rename(temp, to)
+	}
+	if err != nil {
+		_ = f.fs.Remove(temp) // readers ignore a leftover
+		return err
+	}
+	return f.fs.Remove(from)
+}
+
 func (f *folder) Put(name string, body []byte) error {
 	return f.do("put", name, func(path string) error {
 		temp := filepath.Join(filepath.Dir(path), tempPrefix+filepath.Base(path)+"-"+rand.Text())
-		err := f.writeSynced(temp, body)
+		err := f.writeSynced(temp, bytes.NewReader(body))
 		if err == nil {
 			err = f.fs.Rename(temp, path)
 		}

@@ -30,7 +30,7 @@ type Store interface {
 	PutNew(name string, body []byte) error
 	// PutFile durably moves a local file into the store. The caller must have synced the file, and
 	// must never have used the name before. sum is the SHA-256 of the file. In a folder, the file
-	// is renamed. A bucket receives the file in one put of at most [MaxPut] bytes, which is verified
+	// is renamed, or copied from another file system. A bucket receives the file in one put of at most [MaxPut] bytes, which is verified
 	// with sum; then the file is removed.
 	PutFile(name, file string, sum [sha256.Size]byte) error
 	// Put durably creates or replaces a small object. A reader sees the old or the new content, never

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -280,5 +281,40 @@ func testDelete(t *testing.T, s store.Store) {
 	}
 	if _, err := s.Get("sub/a"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Get after Delete: %v", err)
+	}
+}
+
+// mounted is a file system with a second file system in a folder.
+type mounted struct {
+	store.FS
+	at string
+}
+
+func (m mounted) Rename(from, to string) error {
+	if strings.HasPrefix(from, m.at) != strings.HasPrefix(to, m.at) {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: syscall.EXDEV}
+	}
+	return m.FS.Rename(from, to)
+}
+
+// TestPutFileFromOtherDisk tests PutFile if the file is on another file system than the folder.
+func TestPutFileFromOtherDisk(t *testing.T) {
+	t.Parallel()
+	dir, spool := t.TempDir(), t.TempDir()
+	s := store.Folder(mounted{store.OS(), spool}, dir)
+	file, body := filepath.Join(spool, "file"), bytes.Repeat([]byte("content"), 100_000)
+	if err := os.WriteFile(file, body, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.PutFile("data/part-1", file, sha256.Sum256(body)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Get("data/part-1"); err != nil || !bytes.Equal(got, body) {
+		t.Errorf("Get: %d bytes, %v", len(got), err)
+	}
+	for _, left := range []string{file, filepath.Join(dir, "data", ".tmp-*")} {
+		if found, _ := filepath.Glob(left); len(found) > 0 {
+			t.Errorf("left: %q", found)
+		}
 	}
 }

@@ -59,6 +59,16 @@ def test_entries_without_samples(tmp_path: Path) -> None:
     assert [s.rows for s in log.shards(run.dir, after=1)] == [5]
 
 
+@pytest.mark.parametrize("change", [{"kind": "other"}, {"kind": "claim"}])
+def test_unknown_kind(tmp_path: Path, change: dict[str, Any]) -> None:
+    """An entry with samples is never skipped."""
+    run = written(tmp_path, [4])
+    entry = log.commits(run.dir)[0]
+    run.entry(1).write_bytes(sealed({**{k: v for k, v in entry.items() if k != "sha256"}, **change}))
+    with pytest.raises(CorruptError, match="must be claim or sealed, without samples"):
+        list(log.commits(run.dir))
+
+
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [

@@ -223,7 +223,9 @@ class Log:
             path = self._path(seq)
             entry = self._checked(seq, _decoded(path, body))
             if entry.get("kind"):
-                continue  # a claim, or the end of the log: it has no samples
+                if entry["kind"] not in ("claim", "sealed") or entry.get("samples") or entry.get("shards"):
+                    raise CorruptError(f"{path}: an entry of kind {entry['kind']!r} must be claim or sealed, without samples and shards{SEE_VERIFY}")
+                continue
             with corrupt_entry(os.path.dirname(self.folder), seq):
                 return Entry(entry, _commits(entry))
 
