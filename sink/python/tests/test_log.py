@@ -63,7 +63,7 @@ def test_entries_without_samples(tmp_path: Path) -> None:
 def test_unknown_kind(tmp_path: Path, change: dict[str, Any]) -> None:
     """An entry with samples is never skipped."""
     run = written(tmp_path, [4])
-    entry = log.commits(run.dir)[0]
+    entry = next(iter(log.commits(run.dir)))
     run.entry(1).write_bytes(sealed({**{k: v for k, v in entry.items() if k != "sha256"}, **change}))
     with pytest.raises(CorruptError, match="must be claim or sealed, without samples"):
         list(log.commits(run.dir))
