@@ -78,8 +78,8 @@ type accepted struct {
 // folders. If the folders already contain a commit log, Create continues that dataset. Before
 // Create returns, it recovers the samples that an interrupted process left behind, as the package
 // documentation describes. The recovery takes about as long as writing the samples of the shards
-// that were open. No other process is allowed to have the dataset open. Create does not start
-// goroutines. The caller must call Run.
+// that were open. No other process is allowed to have the folder open. When Create returns, it has
+// left no goroutines. The caller must call Run.
 //
 // Create returns an error if cfg is not valid. The error is a *CorruptError if the log cannot be
 // read or belongs to another run, or if a committed file is missing or has a different size. If a

@@ -154,7 +154,7 @@
 // # Buckets
 //
 // With Config.Store, the committed files are in a store, such as a bucket, and not in the run's
-// folder:
+// folder. The store has neither a dataset card nor an ack.json:
 //
 //	STORE/data/part-<run>-<epoch>-<n>-<hash8>.parquet, failures/, _commits/
 //	STORE/_checkpoints/<epoch>.{log,tail}.zst   copies of entries; readers need fewer requests
@@ -164,8 +164,9 @@
 // Several processes can try to write to the same log, on any machine. With Config.Epoch, only one
 // of them can commit. These are the rules:
 //
-//   - No entry of the log is ever deleted, moved or replaced. The first process that puts an entry
-//     wins. All entries contain a nonce, so two processes never put the same bytes.
+//   - No entry of the log is ever deleted, moved or replaced. If a list contains an entry, all
+//     earlier entries exist. The first process that puts an entry wins. All entries contain a nonce,
+//     so two processes never put the same bytes.
 //   - Create appends a claim, an entry without samples: {"kind":"claim","epoch":3,"worker":"…",…}.
 //     Its epoch is higher than the epochs of all earlier claims. If the name of the entry is taken,
 //     Create returns ErrFenced.
@@ -188,10 +189,12 @@
 //
 // A commit to a bucket needs two requests per shard (PUT, HEAD), one for the entry, and one for a
 // checkpoint after every third entry. A reader of a log of 1,000 commits needs about 6 requests,
-// and Create at most 10. Without checkpoints, a reader needs one request per entry. To read a whole
+// and Create at most 10. Without checkpoints, a reader needs one request per entry, of which 8 are
+// made at the same time. To read a whole
 // shard, it needs one request and one more per 8 MB. It keeps the shard in memory, or in an unnamed
-// temporary file if the shard is larger than 8 MB. For one row of a Parquet shard, a reader fetches
-// only the footer and the row group; see [Log.Row].
+// temporary file in the system's folder if the shard is larger than 8 MB. For one row of a Parquet
+// shard, a reader fetches only the footer and the row group if the store keeps the shard's SHA-256;
+// see [Log.Row].
 //
 // # Merges
 //
@@ -453,7 +456,8 @@
 //	open shards, a commit   hold.go, judge.go, writer.go, shard.go, commit.go; entry.go encodes and
 //	                        decodes an entry, entry_samples.go is a fast parser for its samples
 //	logs in a bucket        claim.go contains claims, the end of the log, and the deletion of shards
-//	                        of lower epochs; checkpoint.go contains the checkpoints
+//	                        of lower epochs; fetch.go reads the entries, checkpoint.go contains the
+//	                        checkpoints, and tag.go the tag of the local folder
 //	merges                  merged.go defines the members that only a merge has; merge.go,
 //	                        mergewrite.go, mergeretry.go and replaced.go make merges; cursor.go
 //	                        stores the acknowledgements of readers
@@ -465,6 +469,7 @@
 //	readers                 follow.go (the logical order), read.go (Log), moved.go, peek.go (one row),
 //	                        waiting.go, ledger.go, groups.go, hasrows.go
 //	a copy of a dataset     store.go
-//	checks                  check.go, verify.go, verifyshard.go, verifywal.go, verifyfiles.go
+//	checks                  check.go, verify.go, verifybucket.go, verifyshard.go, verifywal.go,
+//	                        verifyfiles.go
 //	configuration, errors   config.go, format.go, fs.go; errors.go
 package sink

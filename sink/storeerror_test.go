@@ -44,7 +44,7 @@ func TestStoreErrors(t *testing.T) {
 			"Row":       func(b *testBucket) error { _, err := log.In(b).Row(shard, 0); return err },
 			"Meta":      func(b *testBucket) error { _, err := log.In(b).Meta(shard); return err },
 			"Rows": func(b *testBucket) (err error) {
-				for _, err = range log.In(b).Rows(shard) { //nolint:revive // the first error
+				for _, err = range log.In(b).Rows(shard) {
 				}
 				return err
 			},
