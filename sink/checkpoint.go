@@ -14,6 +14,8 @@ import (
 	"sync"
 
 	kzstd "github.com/klauspost/compress/zstd"
+
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // A checkpoint saves a reader of a bucket one request per entry. Each epoch has two objects, both
@@ -236,6 +238,9 @@ func (d *Dataset) checkpoint() {
 	var body []byte
 	if err == nil {
 		body, err = compressed(head, tail)
+	}
+	if len(body) > store.MaxPut {
+		err = fmt.Errorf("%d bytes are more than a reader can get at once", len(body))
 	}
 	if err == nil {
 		err = d.objects.Put(fmt.Sprintf("%s/%020d%s", checkpointsDir, d.cfg.Epoch, suffix), body)

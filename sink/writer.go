@@ -154,6 +154,7 @@ func (w *writer) setTimer() {
 func (w *writer) write(a accepted, v verdict, since time.Time) error {
 	if !w.d.folder && max(w.dataSize(), w.failuresSize())+storedBytes(a.sample) > w.d.cfg.MaxShardBytes {
 		if err := w.commit(); err != nil { // a store refuses larger shards
+			w.d.drop([]accepted{a}, err)
 			return err
 		}
 	}
