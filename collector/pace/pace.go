@@ -171,8 +171,6 @@ type Arrival struct {
 	// Lag is the number of versions that the group is behind. It is -1 if the lag is unknown or no
 	// version was set.
 	Lag int32
-	// Stale is true if Lag is more than Config.MaxLag.
-	Stale bool
 }
 
 // Whole records that the group is whole. Call it once for each group, including groups that earlier
@@ -219,8 +217,7 @@ func (p *Pacer) arrival(g *group, oldest int32) Arrival {
 	if oldest < 0 || p.versions.now < 0 {
 		return Arrival{Lag: -1}
 	}
-	lag := max(0, p.versions.now-oldest)
-	return Arrival{Lag: lag, Stale: p.cfg.MaxLag >= 0 && int(lag) > p.cfg.MaxLag}
+	return Arrival{Lag: max(0, p.versions.now-oldest)}
 }
 
 // Acknowledged records that the trainer has acknowledged the group, so that the group no longer

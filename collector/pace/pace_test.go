@@ -99,7 +99,7 @@ func TestNoClock(t *testing.T) {
 					t.Errorf("held for %v", took)
 				}
 				time.Sleep(time.Hour)
-				if a := p.Whole(id, pace.Given, -1); a.Stale || a.Lag > 0 {
+				if a := p.Whole(id, pace.Given, -1); a.Lag > 0 {
 					t.Errorf("arrival %+v", a)
 				}
 			}
@@ -132,11 +132,11 @@ func TestArrival(t *testing.T) {
 		oldest int32
 		want   pace.Arrival
 	}{
-		"unknown": {-1, pace.Arrival{Lag: 2, Stale: true}},
+		"unknown": {-1, pace.Arrival{Lag: 2}},
 		"proven":  {5, pace.Arrival{Lag: 1}},
 		"newest":  {6, pace.Arrival{}},
 		"ahead":   {9, pace.Arrival{}},
-		"ancient": {0, pace.Arrival{Lag: 6, Stale: true}},
+		"ancient": {0, pace.Arrival{Lag: 6}},
 	}
 	p := pace.New(pace.Config{MaxLag: 1})
 	p.SetVersion(4)
@@ -176,7 +176,7 @@ func TestArrivalOfWhatHadBegun(t *testing.T) {
 	if got, want := p.Whole("unknown", pace.Given, -1), (pace.Arrival{Lag: -1}); got != want {
 		t.Errorf("%+v, want %+v: its lag is not known", got, want)
 	}
-	if got, want := p.Whole("proven", pace.Given, 4), (pace.Arrival{Lag: 2, Stale: true}); got != want {
+	if got, want := p.Whole("proven", pace.Given, 4), (pace.Arrival{Lag: 2}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	p.Resumed("proven") // it is already whole

@@ -28,11 +28,15 @@ func newGroups(p *Plan) *groups {
 	if p.options.RetryFailed { // the groups of failed samples are already whole
 		cfg.UntilGroups = 0
 	}
-	g := &groups{host: p.host, pace: pace.New(cfg)}
 	track := stream.TrackerConfig{
-		RunID: p.info.ID, MinStd: p.config.Reward.MinStd, MaxLag: cfg.MaxLag, Acks: cfg.MaxAhead > 0 || cfg.MaxLag >= 0, Pace: g.pace,
+		RunID: p.info.ID, MinStd: p.config.Reward.MinStd, MaxLag: cfg.MaxLag, Acks: cfg.MaxAhead > 0 || cfg.MaxLag >= 0 || p.options.Unpaced,
 		Claimed: p.config.Tokens.PolicyVersion.Version,
 	}
+	if p.options.Unpaced {
+		cfg = pace.Config{MaxLag: -1}
+	}
+	g := &groups{host: p.host, pace: pace.New(cfg)}
+	track.Pace = g.pace
 	if p.host.JSON() {
 		track.Event = p.host.Event
 	}

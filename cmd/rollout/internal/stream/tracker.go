@@ -210,7 +210,7 @@ func (t *Tracker) report(g sink.WholeGroup, a pace.Arrival, again bool) {
 	}
 	out := map[string]any{
 		"group": g.ID, "task": nil, "seq": g.Seq, "n": g.N, "size": g.Size, "rows": g.Rows, "failed": g.Failed, "filtered": nil,
-		"reward_mean": f.mean, "reward_std": f.std, "versions": f.versions, "lag": nil, "stale": a.Stale, "deadline": false, "again": again,
+		"reward_mean": f.mean, "reward_std": f.std, "versions": f.versions, "lag": nil, "stale": t.cfg.MaxLag >= 0 && int(a.Lag) > t.cfg.MaxLag, "deadline": false, "again": again,
 	}
 	if again {
 		out["stale"] = f.stale
