@@ -30,9 +30,10 @@ from rollout.collecting._program import program
 from rollout.collecting._settings import Limits, settings
 from rollout.collecting.collection import Ack, Collection, Reader
 from rollout.collecting.distributed import RankedCollection, enough
+from rollout.collecting.merged import Merged, begin, folders
 from rollout.collecting.supervisor import Supervisor
 from rollout.collecting.tasks import Source, Tasks
-from rollout.runs.cursor import acknowledged, belongs, parse
+from rollout.collecting.workers import Workers
 from rollout.runs.log import Check
 from rollout.runs.select import Where
 
@@ -54,6 +55,7 @@ def collect(
     where: Where | None = None,
     columns: Sequence[str] | None = None,
     check: Check = "sha256",
+    workers: int = 1,
     state: Mapping[str, Any] | None = None,
     ack: Ack = "auto",
     timeout: float | None = None,
@@ -82,6 +84,12 @@ def collect(
     where, columns, check: which groups and columns to read, and how to check files, as for
         Dataset. Groups that the filters drop are acknowledged in order, and max_ahead does not
         count them.
+    workers: the number of collectors. Each one has its own run in out/0000, out/0001 …, and collects
+        the tasks that a hash of the task id selects. max_ahead, max_lag, until_groups, versions
+        and acknowledgements apply to the sum of all collectors, whose groups are merged into one
+        iteration. All other limits, such as server.max_in_flight and run.fail_on_error, apply to
+        each collector. tasks must be given here or with add(). A run can only be resumed with the
+        same number of workers.
     state: a result of state_dict(). The iteration continues after this state. None: the iteration
         continues after the acknowledged groups.
     ack: "auto": requesting the next group acknowledges the previous group. "manual": only ack()
@@ -98,7 +106,8 @@ def collect(
         initialized with more than one rank, otherwise False.
 
     Raises FileNotFoundError if the program is not found, and StateError if the state is from
-    another run or ahead of this run's log. If the program fails, the next request for a group
+    another run or ahead of this run's log, and FolderError if the run has another number of
+    workers. If the program fails, the next request for a group
     raises the error: UsageError, ServerError or another subclass of CollectError.
     """
     if config is not None and not isinstance(config, Mapping):
@@ -117,6 +126,7 @@ def collect(
     texts("env", [*(env or {}).keys(), *(env or {}).values()])
     for name, value, least in (("samples", samples, 1), ("max_ahead", max_ahead, 0), ("max_lag", max_lag, 0), ("until_groups", until_groups, 0)):
         integer(name, value, least, none=True)
+    integer("workers", workers, 1)
     integer("restarts", restarts, 0)
     real("min_std", min_std, 0, none=True)
     real("timeout", timeout, 0, none=True)
@@ -136,12 +146,19 @@ def collect(
 
     def make(ack: Ack, timeout: float | None) -> Collection:
         run = os.path.abspath(os.fspath(out))
-        run_id, place = acknowledged(run) if state is None else parse(state)
-        belongs(run, run_id, place, "the cursor in ack.json" if state is None else "the state")
-        reader = Reader(run, run_id, place, where, columns, check)
-        source = Source(tasks)
-        supervisor = Supervisor(program(), run, settings(config, given, flags, env), source, limits)
-        supervisor.commands.run_id = run_id
+        runs = folders(run, workers)
+        reader: Any
+        supervisor: Any
+        if workers == 1:
+            reader, place = Reader.open(run, state, where, columns, check)
+            source = Source(tasks)
+            supervisor = Supervisor(program(), run, settings(config, given, flags, env), source, limits)
+        else:
+            reader, place = Merged.open(runs, state, where, columns, check)
+            source = Source(tasks)
+            supervisor = Workers(program(), run, runs, settings(config, given, flags, env), source, limits)
+            begin(run, workers)
+        supervisor.commands.run_id = reader.run_id
         supervisor.commands.acknowledge(place)
         collection = Collection(supervisor, reader, source, place, ack, timeout)
         supervisor.start()

@@ -17,7 +17,7 @@ from rollout._args import integer
 from rollout._types import Group, Path
 from rollout.collecting.supervisor import Supervisor
 from rollout.collecting.tasks import Source
-from rollout.runs.cursor import Place, belongs, cursor, parse
+from rollout.runs.cursor import Place, acknowledged, belongs, cursor, parse
 from rollout.runs.follow import Following
 from rollout.runs.log import Check
 from rollout.runs.select import Counts, Where
@@ -32,16 +32,34 @@ class Reader:
         names = None if columns is None else list(columns)
         self._dropped: list[Place] = []
         self._following = Following(run, where=where, columns=names, check=check, after=cursor(run_id, after), left_out=self._dropped.append)
-        self._what = (where, columns, check)
+        self.what = (where, columns, check)
+
+    @classmethod
+    def open(cls, run: str, state: Mapping[str, Any] | None, where: Where | None, columns: Sequence[str] | None, check: Check) -> tuple[Reader, Place]:
+        """Return a reader that starts after a state, and its place. If state is None, it starts
+        after the acknowledged groups. Raises StateError if the state is from another run or ahead
+        of this run's log."""
+        run_id, place = acknowledged(run) if state is None else parse(state)
+        belongs(run, run_id, place, "the cursor in ack.json" if state is None else "the state")
+        return cls(run, run_id, place, where, columns, check), place
+
+    def restored(self, state: Mapping[str, Any]) -> tuple[Reader, Place]:
+        """Return a new reader that starts after a state, and its place. See open."""
+        return Reader.open(self.run, state, *self.what)
+
+    def state(self, place: Place) -> dict[str, Any]:
+        """Return a place as a state."""
+        return cursor(self.run_id, place)
+
+    @property
+    def run(self) -> str:
+        """The folder of the run."""
+        return self._following.run
 
     @property
     def run_id(self) -> str:
         """The run's id, or "" before the run's first commit if no cursor contains the id."""
         return str(self._following.cursor["run_id"])
-
-    def after(self, run_id: str, place: Place) -> Reader:
-        """Return a new reader that starts after the given place."""
-        return Reader(self._following.run, run_id, place, *self._what)
 
     @property
     def end(self) -> Place:
@@ -323,7 +341,7 @@ class Collection:
     def state_dict(self) -> dict[str, Any]:
         """Return the place after the last returned group, as a dict of JSON values."""
         with self._lock:
-            return cursor(self._reader.run_id, self._place)
+            return self._reader.state(self._place)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue after a saved state. Each group after the state is returned once.
@@ -332,11 +350,10 @@ class Collection:
         another run or ahead of this run's log, raises StateError and changes nothing.
         """
         self._mine()
-        run_id, place = parse(state)
-        belongs(self.run, run_id, place)
+        reader, place = self._reader.restored(state)
         with self._lock:
-            self._reader = self._reader.after(run_id, place)
-            self._commands.run_id = run_id
+            self._reader = reader
+            self._commands.run_id = reader.run_id
             self._place = place
             self._open.clear()
             self._ready.clear()

@@ -129,11 +129,20 @@ class Commands:
 
         Raises an error if the process refuses the message. The message then has no effect.
         """
+        self.wait(subject, self.post(subject, op, **fields))
+
+    def post(self, subject: str, op: str, **fields: Any) -> Command:
+        """Send a message, and return it for wait()."""
         command = Command(op, fields, awaited=True)
         with self._changed:
             self._last.pop(subject, None)
             self._last[subject] = command
             self._changed.notify_all()
+        return command
+
+    def wait(self, subject: str, command: Command) -> None:
+        """Wait for the answer to a message that post() sent. See send()."""
+        with self._changed:
             try:
                 answered = self._changed.wait_for(lambda: self._settled(subject, command), PATIENCE)
             finally:  # a signal can also end the wait
@@ -141,7 +150,7 @@ class Commands:
         if command.refused is not None:
             raise command.refused
         if not answered:
-            log.warning("%s: the collector has not answered %r for %g s and might be suspended or overloaded", self._run, op, PATIENCE)
+            log.warning("%s: the collector has not answered %r for %g s and might be suspended or overloaded", self._run, command.op, PATIENCE)
 
     @property
     def versioned(self) -> bool:

@@ -37,46 +37,14 @@ LAST_WORD = 5.0
 """How many seconds close() waits for the answer to an acknowledgement."""
 
 
-class Supervisor:
-    """Starts and restarts the collector process of one run, and passes tasks and messages to
-    it."""
+class News:
+    """Wakes the reader of the log whenever it should check the log again."""
 
-    def __init__(self, program: str, run: str, settings: Settings, source: Source, limits: Limits) -> None:
-        self.run, self.settings, self.limits = run, settings, limits
-        self.pid = os.getpid()
-        self.over = False
-        """True if the last process has ended and no other process will be started."""
-        self.error: BaseException | None = None
-        """The error that ended the collector, or None. Committed groups are returned before this error is
-        raised."""
-        self.starts = 0
-        self.restarts = 0
-        """How many times the process was restarted after it ended unexpectedly. A start that only
-        waits for the lock does not count."""
-        self.commands = Commands(run)
+    def __init__(self) -> None:
         self.news = 0
         """A counter. It increases whenever a reader should check the log again."""
-        self._program = program
-        self._source = source
         self._changed = threading.Condition()
         self._wakers: list[Callable[[], object]] = []
-        self._closing = threading.Event()
-        self._child: Child | None = None
-        self._tasks: Control | None = None  # the connection for the task that is being passed
-        self._draining = False
-        self._versioned = False  # true if a process has received a version, from any client
-        self._waits = False  # true if a task is being passed, or its group has not started
-        self._begun: set[str] = set()  # groups that have started while _waits is true
-        self._threads: list[threading.Thread] = []
-
-    def start(self) -> None:
-        """Start the threads, which start the process."""
-        for name, work in (("supervise", self._supervise), ("tasks", self._pass_tasks), ("commands", self.commands.run)):
-            thread = threading.Thread(target=self._until_closed, args=(work,), name=f"rollout-{name}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    # For the reader of the log.
 
     def wait(self, news: int, timeout: float | None) -> bool:
         """Wait until self.news exceeds the given number, and report whether it does.
@@ -105,6 +73,43 @@ class Supervisor:
         for waker in wakers:
             with contextlib.suppress(RuntimeError):  # the caller's event loop was closed
                 waker()
+
+
+class Supervisor(News):
+    """Starts and restarts the collector process of one run, and passes tasks and messages to
+    it."""
+
+    def __init__(self, program: str, run: str, settings: Settings, source: Source, limits: Limits) -> None:
+        super().__init__()
+        self.run, self.settings, self.limits = run, settings, limits
+        self.pid = os.getpid()
+        self.over = False
+        """True if the last process has ended and no other process will be started."""
+        self.error: BaseException | None = None
+        """The error that ended the collector, or None. Committed groups are returned before this error is
+        raised."""
+        self.starts = 0
+        self.restarts = 0
+        """How many times the process was restarted after it ended unexpectedly. A start that only
+        waits for the lock does not count."""
+        self.commands = Commands(run)
+        self._program = program
+        self._source = source
+        self._closing = threading.Event()
+        self._child: Child | None = None
+        self._tasks: Control | None = None  # the connection for the task that is being passed
+        self._draining = False
+        self._versioned = False  # true if a process has received a version, from any client
+        self._waits = False  # true if a task is being passed, or its group has not started
+        self._begun: set[str] = set()  # groups that have started while _waits is true
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start the threads, which start the process."""
+        for name, work in (("supervise", self._supervise), ("tasks", self._pass_tasks), ("commands", self.commands.run)):
+            thread = threading.Thread(target=self._until_closed, args=(work,), name=f"rollout-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     # Messages from the trainer.
 
@@ -227,24 +232,29 @@ class Supervisor:
         """Take tasks one at a time and pass each task to the process, until there are no more tasks."""
         while True:
             starts = self.starts
-            if (task := self._source.take()) is None:
+            if (task := self._source.take()) is None or self._pass_task(task, starts) is None:
                 break
-            with self._changed:
-                self._begun, self._waits = set(), True
-            answer = self._send_task(task)
-            if answer is None:
-                break
-            if not answer.get("ok"):
-                raise refusal(f"task {task.get('id')}", answer)
-            if not answer.get("again"):
-                self._await_begin(str(answer.get("group")), starts)
-            with self._changed:
-                self._begun, self._waits = set(), False
         if self._source.closed:  # the trainer will resume this run later, so the run has not ended
             return
         with self._changed:
             self._draining, self._waits = True, False
         self.commands.send("drain", "drain")
+
+    def _pass_task(self, task: Task, starts: int) -> dict[str, Any] | None:
+        """Pass a task to the process and wait for its group to start. Return the answer, or None
+        if no process will accept tasks."""
+        with self._changed:
+            self._begun, self._waits = set(), True
+        answer = self._send_task(task)
+        if answer is None:
+            return None
+        if not answer.get("ok"):
+            raise refusal(f"task {task.get('id')}", answer)
+        if not answer.get("again"):
+            self._await_begin(str(answer.get("group")), starts)
+        with self._changed:
+            self._begun, self._waits = set(), False
+        return answer
 
     def _send_task(self, task: Task) -> dict[str, Any] | None:
         """Send a task to the process and return the answer, or None if no process will accept
@@ -282,7 +292,7 @@ class Supervisor:
         except BaseException as err:  # an error from the caller's tasks, or a bug in this package
             self._fail(err)
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException | None) -> None:
         self._end(error)
         child = self._child
         if child is not None and not self._closing.is_set():
