@@ -13,7 +13,9 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,10 +24,14 @@ from test_collect_run import LOOPING, Server, collector_of, config, lines, train
 from waiting import PATIENCE, alive, wait_for
 
 import rollout
-from rollout.collecting._pace import Groups, Pace
+from rollout.collecting import _pace, commands
+from rollout.collecting._settings import Limits, Settings
 from rollout.collecting.merged import partition
+from rollout.collecting.tasks import Source
+from rollout.collecting.workers import Worker, Workers
 
 N = 3
+CHILD: Any = SimpleNamespace(launched=True)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +60,13 @@ def collect(server: Server, tmp_path: Path) -> Iterator[Callable[..., rollout.Co
 
 
 def runs(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.is_dir())
+    return sorted(folder.glob("*-of-*"))
+
+
+def tasks_of(folder: Path) -> list[list[str]]:
+    """Return the accepted tasks of each run."""
+    files = [run / "tasks.jsonl" for run in runs(folder)]
+    return [file.read_text().splitlines() if file.exists() else [] for file in files]
 
 
 def content(group: rollout.Group) -> Any:
@@ -75,8 +87,8 @@ def began(group: rollout.Group) -> float:
 
 def test_a_task_belongs_to_one_worker() -> None:
     # printf 'rollout partition 1\0a' | sha256sum begins with 4993a987abffb139.
-    assert [partition("a", n) for n in (1, 3, 64, 10_000)] == [0x4993A987ABFFB139 % n for n in (1, 3, 64, 10_000)] == [0, 2, 57, 5849]
-    assert [partition("ü", n) for n in (1, 3, 64, 10_000)] == [0, 1, 48, 4528]
+    assert [partition(b"a", n) for n in (1, 3, 64, 10_000)] == [0x4993A987ABFFB139 % n for n in (1, 3, 64, 10_000)] == [0, 2, 57, 5849]
+    assert [partition("ü".encode(), n) for n in (1, 3, 64, 10_000)] == [0, 1, 48, 4528]
 
 
 def test_the_groups_are_those_of_one_collector(collect: Callable[..., rollout.Collection], server: Server, tmp_path: Path, run_program: Callable[..., str]) -> None:
@@ -87,7 +99,7 @@ def test_the_groups_are_those_of_one_collector(collect: Callable[..., rollout.Co
     assert len(every) == len(one) == 40 and dict(every) == one
     assert len(runs(tmp_path / "run")) == N
     for i, run in enumerate(runs(tmp_path / "run")):
-        assert {partition(t["id"], N) for t in lines(run / "tasks.jsonl")} == {i}
+        assert {partition(t["id"].encode(), N) for t in lines(run / "tasks.jsonl")} == {i}
         run_program("verify", run)
 
 
@@ -109,13 +121,12 @@ def test_max_ahead_and_versions_are_global(collect: Callable[..., rollout.Collec
                 versions.append((time.time(), step))
             acked.append(time.time())  # the next request acknowledges the group
     assert len(starts) == 40 and most_ahead(starts, acked) == most and len(known) == N
-    assert len({partition(str(i), N) for i in range(9)}) == N
 
 
 def test_until_groups_is_exact(collect: Callable[..., rollout.Collection], server: Server, tmp_path: Path) -> None:
     with collect(lines(server[1]), until_groups=5) as c:
         assert len(list(c)) == 5
-    assert sum(len(lines(run / "tasks.jsonl")) for run in runs(tmp_path / "run")) == 5, "a group that was not needed has begun"
+    assert sum(map(len, tasks_of(tmp_path / "run"))) == 5, "a group that was not needed has begun"
     with collect(lines(server[1]), out=tmp_path / "std", samples=4, until_groups=5, min_std=0.01, max_ahead=1) as c:
         groups = list(c)
     assert len(groups) == 5 and all(len({r["reward"] for r in g.rows}) > 1 for g in groups)
@@ -150,34 +161,15 @@ def test_states(collect: Callable[..., rollout.Collection], server: Server, tmp_
     # The last group was in the hands of a trainer that ended: without a state it comes again.
     with collect(tasks) as c:
         rest = [g.id for g in c]
-    assert rest[0] == ids[14] and len(rest) == 6
+    assert ids[14] in rest and len(rest) == 6 and len({*ids, *rest}) == 20
     for n in (0, 1, 7, 15):
         with collect(tasks, state=states[n]) as c:
-            assert [g.id for g in c] == [*ids[:14], *rest][n:], "the order is not the order of the first iteration"
-    with collect(tasks) as c:
+            again = [g.id for g in c]
+        assert len(again) == 20 - n and {*again} == {*ids, *rest} - {*ids[:n]}
+    with collect(tasks, max_ahead=5) as c:
         assert list(c) == []
         c.load_state_dict(states[3])
-        assert [g.id for g in c] == [*ids[:14], *rest][3:]
-    with open(tmp_path / "run/workers.jsonl", "ab") as f:
-        f.write(b"[1, 2")  # a machine crashed
-    with collect(tasks, state=states[12]) as c:
-        assert [g.id for g in c] == [*ids[:14], *rest][12:]
-    assert all(line.endswith(b"]\n") for line in (tmp_path / "run/workers.jsonl").read_bytes().splitlines(keepends=True)[1:])
-
-
-def test_a_full_disk_loses_no_group(collect: Callable[..., rollout.Collection], server: Server, tmp_path: Path) -> None:
-    order, moved = tmp_path / "run/workers.jsonl", tmp_path / "moved"
-    with collect(lines(server[1])[:8]) as c:
-        ids = [next(c).id for _ in range(3)]
-        order.rename(moved)
-        order.mkdir()  # it cannot be written
-        for _ in range(2):
-            with pytest.raises(IsADirectoryError):
-                next(c)
-        order.rmdir()
-        moved.rename(order)
-        ids += [g.id for g in c]
-    assert len(ids) == len(set(ids)) == 8 and order.read_bytes().count(b"\n") == 9
+        assert {g.id for g in c} == {*ids, *rest} - {*ids[:3]}
 
 
 def test_filters(collect: Callable[..., rollout.Collection], server: Server, tmp_path: Path) -> None:
@@ -194,17 +186,17 @@ def test_filters(collect: Callable[..., rollout.Collection], server: Server, tmp
 
 def test_another_number_of_workers_is_refused(collect: Callable[..., rollout.Collection], server: Server, tmp_path: Path) -> None:
     tasks = lines(server[1])[:3]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/notes.txt").touch()
     with collect(tasks) as c:
         state = c.state_dict()
         assert len(list(c)) == 3
-    for n in (1, 2, 4):
-        with pytest.raises(rollout.FolderError, match=f"the run has 3 workers, not {n}.*\nhint: pass workers=3"):
-            collect(tasks, workers=n)
     with collect(tasks, out=tmp_path / "one", workers=1) as c:
         assert len(list(c)) == 3
         single = c.state_dict()
-    with pytest.raises(rollout.FolderError, match="contains a run of one worker"):
-        collect(tasks, out=tmp_path / "one")
+    for folder, had, n in (("run", 3, 1), ("run", 3, 2), ("run", 3, 4), ("one", 1, 3)):
+        with pytest.raises(rollout.FolderError, match=f"{folder}: the run has workers={had}, not {n}.*\nhint: pass workers={had}"):
+            collect(tasks, out=tmp_path / folder, workers=n)
     for wrong in (single, {"workers": state["workers"][:2]}, {"workers": 3}):
         with pytest.raises(rollout.StateError, match="is not a state of 3 workers"):
             collect(tasks, state=wrong)
@@ -221,7 +213,7 @@ def test_a_killed_worker_is_restarted(collect: Callable[..., rollout.Collection]
         for n, group in enumerate(c):
             ids.append(group.id)
             starts.append(began(group))
-            if n in (5, 6, 20) and (pid := collector_of(tmp_path / f"run/{n % N:04}")):
+            if n in (5, 6, 20) and (pid := collector_of(runs(tmp_path / "run")[n % N])):
                 os.kill(pid, signal.SIGKILL)
             acked.append(time.time())
         assert c.restarts >= 2
@@ -234,7 +226,7 @@ def test_a_restart_lets_no_more_groups_start(collect: Callable[..., rollout.Coll
     slow = simulator("--input-ids", "--scripted", "40", "--latency", "300ms")
 
     def accepted() -> int:
-        return sum((run / "tasks.jsonl").read_bytes().count(b"\n") for run in runs(tmp_path / "run") if (run / "tasks.jsonl").exists())
+        return sum(map(len, tasks_of(tmp_path / "run")))
 
     settings = config(slow)
     settings["server"]["max_in_flight"] = 1
@@ -264,15 +256,17 @@ def test_an_error_of_one_worker_ends_all(collect: Callable[..., rollout.Collecti
 
     with collect(tasks()) as c:
         next(c)
-        pids = [collector_of(tmp_path / f"run/{i:04}") for i in range(N)]
+        pids = [collector_of(run) for run in runs(tmp_path / "run")]
         given.set()
-        with pytest.raises(rollout.UsageError, match="run/000[0-2]: task x: "):
+        with pytest.raises(rollout.UsageError, match="run/000[0-2]-of-0003: task x: "):
             list(c)
         assert len(pids) == N
         wait_for(lambda: not any(pid and alive(pid) for pid in pids))
     wrong = config(server) | {"tasks": {"file": str(server[1])}}
     with pytest.raises(rollout.UsageError, match="cannot share tasks.file"):
         next(collect(None, config=wrong, out=tmp_path / "file"))
+    with pytest.raises(rollout.UsageError, match="cannot share the port of run.metrics_addr; use port 0"):
+        next(collect(None, flags=["--metrics-addr=127.0.0.1:39123"], out=tmp_path / "port"))
 
     def tasks_that_fail() -> Iterator[dict[str, Any]]:
         yield lines(server[1])[0]
@@ -308,39 +302,189 @@ def test_a_killed_trainer_resumes_all_workers(server: Server, tmp_path: Path) ->
     """Each group is trained once, from the last checkpoint on."""
     (tmp_path / "tasks.jsonl").write_text("\n".join(server[1].read_text().splitlines()[:30]))
     wishes = json.dumps({"config": config(server), "samples": 2, "max_ahead": 4, "workers": N})
-    for kill in (4, 12, None):
-        trainer = subprocess.Popen([sys.executable, LOOPING, tmp_path, wishes])
+    for end, how in ((4, signal.SIGKILL), (12, signal.SIGINT), (30, None)):
+        trainer = subprocess.Popen([sys.executable, LOOPING, tmp_path, wishes], stderr=subprocess.DEVNULL)
         try:
-            if kill is not None:
-                wait_for(lambda: trained_by(tmp_path) >= kill or trainer.poll() is not None)
-                pids = [pid for pid in (collector_of(run) for run in runs(tmp_path / "run")) if pid]
-                trainer.kill()
-                assert trainer.wait() == -signal.SIGKILL and len(pids) == N
-                wait_for(lambda: not any(alive(pid) for pid in pids))
-            else:
+            if how is None:
                 assert trainer.wait(PATIENCE) == 0
+                break
+            wait_for(lambda: trained_by(tmp_path) >= end or trainer.poll() is not None)
+            pids = [pid for pid in (collector_of(run) for run in runs(tmp_path / "run")) if pid]
+            trainer.send_signal(how)
+            assert trainer.wait(PATIENCE) == -how and len(pids) == N
+            if how == signal.SIGKILL:
+                wait_for(lambda: not any(alive(pid) for pid in pids))
+            assert not any(alive(pid) for pid in pids), "Ctrl-C left a collector"
         finally:
             trainer.kill()
             trainer.wait()
     assert once(json.loads((tmp_path / "checkpoint.json").read_text())["trained"], 30) == []
 
 
-def test_the_pace_is_that_of_one_collector() -> None:
-    """The example in the documentation of the Go package pace: at most one version behind, in
-    batches of four."""
-    pace = Pace()
-    pace.max_lag = 1
+def test_all_workers_end_in_one_grace_period(
+    collect: Callable[..., rollout.Collection], simulator: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same holds for the time to set a version."""
+    slow = simulator("--input-ids", "--scripted", "40", "--latency", "3s")
+    monkeypatch.setattr(commands, "PATIENCE", 2.0)
+    c = collect(lines(slow[1]), config=config(slow), grace=2)
+    wait_for(lambda: c.status()["in_flight"] >= N)
+    for run in runs(tmp_path / "run"):
+        os.kill(collector_of(run) or 0, signal.SIGSTOP)
+    for call in (lambda: c.set_version(1), c.close):
+        began = time.monotonic()
+        call()
+        assert 1.9 < time.monotonic() - began < 3.9
+
+
+def test_a_crash_ends_workers_that_do_not_answer(collect: Callable[..., rollout.Collection], simulator: Callable[..., Server], tmp_path: Path) -> None:
+    slow = simulator("--input-ids", "--scripted", "40", "--latency", "3s")
+    c = collect(lines(slow[1]), config=config(slow), grace=60, restarts=0)
+    wait_for(lambda: c.status()["in_flight"] >= N)
+    first, *others = [collector_of(run) or 0 for run in runs(tmp_path / "run")]
+    try:
+        for pid in others:
+            os.kill(pid, signal.SIGSTOP)
+        os.kill(first, signal.SIGKILL)
+        began = time.monotonic()
+        with pytest.raises(rollout.CrashError, match="run/0000-of-0003: the collector was killed by signal 9"):
+            list(c)
+        assert time.monotonic() - began < 30, "the error came only after the other workers had ended"
+    finally:
+        for pid in others:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_full_worker_does_not_hold_the_others(collect: Callable[..., rollout.Collection], simulator: Callable[..., Server], tmp_path: Path) -> None:
+    slow = simulator("--input-ids", "--scripted", "40", "--latency", "3s")
+    settings = config(slow)
+    settings["server"]["max_in_flight"] = 1
+    tasks = sorted(lines(slow[1]), key=lambda t: partition(t["id"].encode(), 2))
+    other = next(i for i, t in enumerate(tasks) if partition(t["id"].encode(), 2) == 1)
+    collect(tasks[other - 6 : other + 1], config=settings, samples=1, workers=2)
+    wait_for(lambda: [bool(tasks) for tasks in tasks_of(tmp_path / "run")] == [True, True])
+    assert len(tasks_of(tmp_path / "run")[0]) < 4
+
+
+def test_max_lag_with_versions_from_a_page(collect: Callable[..., rollout.Collection], server: Server) -> None:
+    """The trainer takes four groups per version, and max_lag is 0."""
+    version, taken, known = [0], [0], threading.Event()
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"weight_version": str(version[0])}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    def tasks() -> Iterator[dict[str, Any]]:
+        some = lines(server[1])
+        for taken[0] in range(1000):
+            if taken[0] == 16:
+                known.wait(PATIENCE)
+            yield some[taken[0] % len(some)] | {"id": str(taken[0])}
+
+    page = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=page.serve_forever, daemon=True).start()
+    settings = config(server) | {"tokens": {"policy_version": f"http://127.0.0.1:{page.server_port}/"}}
+    try:
+        with collect(tasks(), config=settings, samples=1, max_lag=0, flags=["--one-engine"]) as c:
+            for version[0] in range(5):
+                wait_for(lambda: {w["version"] for w in c.status()["workers"]} == {version[0]})
+                if version[0] == 4:
+                    known.set()
+                for _ in range(4):
+                    next(c)
+            time.sleep(0.3)  # enough for hundreds of groups
+            assert taken[0] < 40
+    finally:
+        page.shutdown()
+        page.server_close()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Workers:
+    """Two workers without processes."""
+    out = Workers("none", str(tmp_path), [str(tmp_path / name) for name in "ab"], Settings(), Source(None), Limits())
+    for worker in out.workers:
+        Path(worker.run).mkdir()
+        launch(worker, [])
+        report(worker)
+    return out
+
+
+def launch(worker: Worker, tasks: list[str]) -> None:
+    (Path(worker.run) / "tasks.jsonl").write_text("".join(json.dumps({"id": name}) + "\n" for name in tasks))
+    worker._handle_event(CHILD, {"event": "launch", "socket": "ctl.sock"})
+
+
+def report(worker: Worker, **numbers: float) -> None:
+    """The process reports its numbers of groups."""
+    event = {"event": "pace", "max_ahead": 0, "max_lag": 0, "until_groups": 0, "whole": 0, "informative": 0, "given": 0, "version": -1}
+    worker._handle_event(CHILD, event | {"group_seconds": 5, "version_seconds": 10} | numbers)
+
+
+def held(fleet: Workers) -> bool:
+    return fleet._held(fleet.workers[0], b"next") > 0
+
+
+def test_a_group_counts_once(fleet: Workers) -> None:
+    """The limit is four groups."""
+    one, other = fleet.workers
+    launch(one, ["a"])  # an earlier trainer has passed it
+    for name in "bc":
+        one.add({"id": name}, name.encode())
+    report(other, max_ahead=4)
+    report(one, max_ahead=4)
+    assert not held(fleet)
+    other.add({"id": "d"}, b"d")
+    assert held(fleet), "a task that was passed counts, even before its group starts"
+    assert fleet._held(one, b"a") == 0
+    one._handle_event(SimpleNamespace(launched=False), {"event": "pace"})  # a new process still reads the log
+    launch(one, ["a", "b"])  # a task is sent to the next process if it was not accepted
+    report(one, max_ahead=4, whole=1, informative=1, given=1)
+    assert held(fleet)
+    report(one, max_ahead=4, whole=1, informative=1)
+    assert not held(fleet)
+    for worker in (other, one):
+        worker._handle_event(CHILD, {"event": "accepted", "task": "c" if worker is one else "e"})
+    assert held(fleet), "another client has added a task"
+    report(other, max_ahead=4, whole=1)
+    assert not held(fleet)
+
+
+def test_max_lag_is_that_of_one_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most one version behind, in batches of four: the example of the Go package pace."""
+    clock, pace, held = [0.0], _pace.Pace(), float("inf")
+    monkeypatch.setattr(_pace, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def report(informative: int, acked: int, version: int, filtered: int = 0, behind: int = 1) -> None:
+        """One of two collectors has one group, and an older version."""
+        first = {"max_ahead": 0, "max_lag": 1, "until_groups": 0, "group_seconds": 5, "version_seconds": 10}
+        first |= {"whole": 1, "informative": 1, "given": 0, "version": version - behind}
+        pace.update([first, first | {"whole": informative - 1 + filtered, "informative": informative - 1, "given": informative - acked, "version": version}])
+
     for version in range(3):
-        pace.set_version(version, given=0)
-        pace.acknowledged(4 if version < 2 else 2)  # and two of the third batch
-    held = float("inf")
-    assert pace.wait([Groups(2, 1, 20, 20), Groups(1, 1, 20, 20)]) == 0  # N = 7
-    assert pace.wait([Groups(3, 1, 20, 20), Groups(1, 1, 20, 20)]) == held  # N = 8
-    assert pace.wait([Groups(3, 1, 20, 60), Groups(1, 1, 20, 20)]) == 0  # half of them are informative
-    pace.set_version(3, given=1)
-    assert pace.wait([Groups(3, 1, 20, 20), Groups(1, 1, 20, 20)]) == 0
-    pace.acknowledged(9)
-    assert pace.wait([Groups(1, 0, 20, 20)]) == held
-    pace.arrived(0.2)
-    assert 0 < pace.wait([Groups(0, 0, 20, 20)]) <= 0.3, "the trainer can need more groups than ever before"
-    wait_for(lambda: pace.wait([Groups(0, 0, 20, 20)]) == 0)
+        clock[0] += 10
+        report(4 * version + 4, 4 * version + 3, version)  # the last group of a batch is acknowledged with the request for the next one
+    report(16, 14, 2)
+    assert pace.wait(3) == 0  # N = 7
+    assert pace.wait(4) == held  # N = 8
+    report(16, 14, 2, filtered=16)
+    assert pace.wait(4) == 0  # half of the groups are informative
+    report(16, 14, 3, behind=2)
+    assert pace.wait(4) == 0
+    report(24, 24, 3)
+    assert pace.wait(1) == held
+    assert pace.wait(0) == 15, "the trainer can need more groups than ever before"
+    pace.pause(True)
+    clock[0] += 1000
+    assert pace.wait(0) == held
+    pace.pause(False)
+    assert pace.wait(0) == 5
+    clock[0] += 5
+    assert pace.wait(0) == 0

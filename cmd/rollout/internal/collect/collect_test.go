@@ -118,12 +118,14 @@ func TestStaleWhileOpened(t *testing.T) {
 	}
 }
 
-// With --unpaced, no group is held, but stale rows are marked.
+// With --unpaced, no group is held, but stale rows are marked and the client gets all numbers.
 func TestUnpaced(t *testing.T) {
 	t.Parallel()
 	cfg := &config.Config{}
 	cfg.Run.MaxAhead, cfg.Tasks.UntilGroups = 1, 1
-	g := newGroups(&Plan{config: cfg, options: Options{Stream: true, Unpaced: true}, host: &Host{Observer: &show.Observer{Display: &show.Display{}}}})
+	r, w := io.Pipe()
+	d := show.NewDisplay(termsafe.NewWriter(w), termsafe.NewWriter(io.Discard), func(string) string { return "" }, true, false)
+	g := newGroups(&Plan{config: cfg, options: Options{Stream: true, Unpaced: true}, host: &Host{Observer: &show.Observer{Display: d}}})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, id := range []string{"a", "b", "c"} {
@@ -138,6 +140,16 @@ func TestUnpaced(t *testing.T) {
 	group := sink.GroupFacts{ID: "g", Size: 1, Samples: []sink.SampleFacts{{Rows: 1, VersionMin: new(int32(0)), VersionMax: new(int32(1))}}}
 	if s.Judge(&group); group.Samples[0].KeepReason != stream.ReasonStale {
 		t.Errorf("reason %q, want stale", group.Samples[0].KeepReason)
+	}
+	g.pace.Acknowledged("a")
+	g.report()
+	go func() {
+		d.Flush(lastWords)
+		_ = w.Close()
+	}()
+	const want = `"informative":3,"max_ahead":1,"max_lag":0,"until_groups":1,"version":1,"version_seconds":0,"whole":3}`
+	if got, _ := io.ReadAll(r); !strings.HasPrefix(string(got), `{"event":"pace","given":2,"group_seconds":`) || !strings.Contains(string(got), want) {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 

@@ -1,7 +1,7 @@
 """Decides when the next group can start, if several collectors share the limits on groups.
 
 These are the rules of the Go package collector/pace, over the sum of all collectors. That package
-explains them. Here, T and D are plain means, and pauses count.
+explains them. Each collector reports its numbers with the event "pace".
 """
 
 from __future__ import annotations
@@ -9,96 +9,64 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-
-@dataclass(frozen=True)
-class Groups:
-    """The numbers of groups of one collector."""
-
-    progress: int
-    """Groups that were passed to the collector and are not whole."""
-    given: int
-    """Whole groups that the trainer has not acknowledged."""
-    informative: int
-    whole: int
 
 
 class Pace:
     """The limits, and what they depend on. Not thread-safe: the caller must hold a lock."""
 
     def __init__(self) -> None:
-        self.max_ahead = self.until = 0
-        self.max_lag = -1
-        self.enough = False
-        """True if no more groups are needed: see until_groups."""
+        self.until = self.informative = self.whole = self._given = 0
+        self._max_ahead, self._max_lag = 0, -1
         self._version, self._since, self._extra = -1, 0.0, 0
-        self._taken = 0  # groups acknowledged in this version
-        self._busy, self._idle = False, 0.0  # whether a group is in progress; when the last one ended
+        self._acked, self._taken = 0, 0  # groups acknowledged before the version was set; groups that count as taken before it
         self._batches: deque[float] = deque(maxlen=8)  # groups acknowledged in each of the last versions
-        self._lasted: deque[float] = deque(maxlen=8)  # seconds of each of these versions
-        self._took: deque[float] = deque(maxlen=128)  # seconds of each of the last groups
-
-    def read_limits(self, status: dict[str, Any]) -> None:
-        """Take the limits from the status of a collector."""
-        self.max_ahead, self.until = status["groups"]["max_ahead"], status["groups"]["until"]
-        self.max_lag = -1 if status["lag"]["max"] is None else status["lag"]["max"]
+        self._lasts = self._takes = 0.0  # T and D
+        self._paused, self._changed = False, 0.0  # whether there is a pause; the time of the last change
 
     @property
-    def limited(self) -> bool:
-        """Whether any limit is set."""
-        return self.max_ahead > 0 or self.until > 0 or self.max_lag >= 0
+    def enough(self) -> bool:
+        """Whether no more groups are needed."""
+        return 0 < self.until <= self.informative
 
-    def arrived(self, seconds: float) -> None:
-        """Record how long a group took."""
-        self._took.append(seconds)
+    def pause(self, on: bool) -> None:
+        """Record the begin or the end of a pause."""
+        self._paused, self._changed = on, time.monotonic()
 
-    def acknowledged(self, n: int) -> None:
-        """Record that the trainer has acknowledged n groups."""
-        self._taken += n
-
-    def set_version(self, version: int, given: int) -> None:
-        """Record that the engines have a version from now on. The parameter given is the number of
-        groups that the trainer has not acknowledged."""
-        if version < 0 or version == self._version:
+    def update(self, every: Sequence[Mapping[str, Any]]) -> None:
+        """Take the last event of each collector."""
+        self.until, self._max_ahead, self._max_lag = (every[0][k] for k in ("until_groups", "max_ahead", "max_lag"))
+        self.informative, self.whole, self._given = (sum(e[k] for e in every) for k in ("informative", "whole", "given"))
+        version, self._lasts, self._takes = (max(e[k] for e in every) for k in ("version", "version_seconds", "group_seconds"))
+        self._changed = time.monotonic()
+        if version == self._version:
             return
-        now = time.monotonic()
+        acked = self.informative - self._given
         if 0 <= self._version < version:
-            steps = version - self._version
-            self._batches.append(self._taken / steps)
-            self._lasted.append((now - self._since) / steps)
-        self._version, self._since, self._extra = version, now, 0
-        self._taken = -1 if given else 0  # the last group of a batch is acknowledged only with the request for the next batch
+            self._batches.append((acked - self._acked) / (version - self._version))
+        self._version, self._since, self._extra, self._acked = version, self._changed, 0, acked
+        self._taken = acked + (self._given > 0)  # the last group of a batch is acknowledged only with the request for the next batch
 
-    def wait(self, each: Iterable[Groups]) -> float:
+    def wait(self, progress: int) -> float:
         """Return 0 if another group can start, or the seconds after which to ask again. The result
-        is infinite if only a change can let another group start."""
-        every = list(each)
-        progress, given = sum(g.progress for g in every), sum(g.given for g in every)
-        informative, whole = sum(g.informative for g in every), sum(g.whole for g in every)
-        now = time.monotonic()
-        if self._busy or progress:
-            self._idle = now
-        self._busy = progress > 0
-        share = (informative + 1) / (whole + 1)
-        self.enough = 0 < self.until <= informative
-        if self.enough or 0 < self.max_ahead <= progress + given or 0 < self.until <= informative + share * progress:
+        is infinite if only a change can let another group start.
+
+        progress: the number of groups that are not whole.
+        """
+        share = (self.informative + 1) / (self.whole + 1)
+        if 0 < self._max_ahead <= progress + self._given or 0 < self.until <= self.informative + share * progress:
             return math.inf
         batch = max(self._batches, default=0)
-        if self.max_lag < 0 or batch <= 0:
+        if self._max_lag < 0 or batch <= 0:
             return 0
-        lag = int((self._taken + given + share * progress) / batch)
-        if lag <= self.max_lag + self._extra:
+        lag = int((self.informative - self._taken + share * progress) / batch)
+        if lag <= self._max_lag + self._extra:
             return 0
-        if progress:
+        if progress or self._paused:
             return math.inf  # the trainer might be waiting for these groups
-        left = max(self._since + _mean(self._lasted), self._idle) + _mean(self._took) - now
+        now = time.monotonic()
+        left = max(self._since + self._lasts, self._changed) + self._takes - now
         if left <= 0:
-            self._extra, self._idle = lag - self.max_lag, now
+            self._extra, self._changed = lag - self._max_lag, now
         return max(left, 0)
-
-
-def _mean(values: deque[float]) -> float:
-    return sum(values) / max(len(values), 1)

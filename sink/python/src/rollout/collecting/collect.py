@@ -30,7 +30,7 @@ from rollout.collecting._program import program
 from rollout.collecting._settings import Limits, settings
 from rollout.collecting.collection import Ack, Collection, Reader
 from rollout.collecting.distributed import RankedCollection, enough
-from rollout.collecting.merged import Merged, begin, folders
+from rollout.collecting.merged import Merged, folders
 from rollout.collecting.supervisor import Supervisor
 from rollout.collecting.tasks import Source, Tasks
 from rollout.collecting.workers import Workers
@@ -84,12 +84,13 @@ def collect(
     where, columns, check: which groups and columns to read, and how to check files, as for
         Dataset. Groups that the filters drop are acknowledged in order, and max_ahead does not
         count them.
-    workers: the number of collectors. Each one has its own run in out/0000, out/0001 …, and collects
-        the tasks that a hash of the task id selects. max_ahead, max_lag, until_groups, versions
-        and acknowledgements apply to the sum of all collectors, whose groups are merged into one
-        iteration. All other limits, such as server.max_in_flight and run.fail_on_error, apply to
-        each collector. tasks must be given here or with add(). A run can only be resumed with the
-        same number of workers.
+    workers: the number of collectors. Each collector has its own run, such as out/0000-of-0002, and
+        collects the tasks that a hash of the task id selects. All groups come in one iteration.
+        max_ahead, max_lag, until_groups, versions, pauses and acknowledgements apply to all
+        collectors together. Other limits, such as server.max_in_flight and run.fail_on_error, apply
+        to each collector. Up to 8 tasks are requested for each collector before it can start them.
+        The tasks must come from tasks or add(). A run can be resumed only with the same number of
+        workers.
     state: a result of state_dict(). The iteration continues after this state. None: the iteration
         continues after the acknowledged groups.
     ack: "auto": requesting the next group acknowledges the previous group. "manual": only ack()
@@ -105,10 +106,10 @@ def collect(
         arguments. False: this process collects alone. None: True if torch.distributed is
         initialized with more than one rank, otherwise False.
 
-    Raises FileNotFoundError if the program is not found, and StateError if the state is from
-    another run or ahead of this run's log, and FolderError if the run has another number of
-    workers. If the program fails, the next request for a group
-    raises the error: UsageError, ServerError or another subclass of CollectError.
+    Raises FileNotFoundError if the program is not found, StateError if the state is from another
+    run or ahead of this run's log, and FolderError if the run has another number of workers. If the
+    program fails, the next request for a group raises the error: UsageError, ServerError or another
+    subclass of CollectError.
     """
     if config is not None and not isinstance(config, Mapping):
         filepath("config", config)
@@ -147,20 +148,13 @@ def collect(
     def make(ack: Ack, timeout: float | None) -> Collection:
         run = os.path.abspath(os.fspath(out))
         runs = folders(run, workers)
-        reader: Any
-        supervisor: Any
-        if workers == 1:
-            reader, place = Reader.open(run, state, where, columns, check)
-            source = Source(tasks)
-            supervisor = Supervisor(program(), run, settings(config, given, flags, env), source, limits)
-        else:
-            reader, place = Merged.open(runs, state, where, columns, check)
-            source = Source(tasks)
-            supervisor = Workers(program(), run, runs, settings(config, given, flags, env), source, limits)
-            begin(run, workers)
+        reader: Any = Reader(run, state, where, columns, check) if workers == 1 else Merged(runs, state, where, columns, check)
+        source = Source(tasks)
+        how = (settings(config, given, flags, env), source, limits)
+        supervisor: Any = Supervisor(program(), run, *how) if workers == 1 else Workers(program(), run, runs, *how)
         supervisor.commands.run_id = reader.run_id
-        supervisor.commands.acknowledge(place)
-        collection = Collection(supervisor, reader, source, place, ack, timeout)
+        supervisor.commands.acknowledge(reader.end)
+        collection = Collection(supervisor, reader, source, ack, timeout)
         supervisor.start()
         return collection
 

@@ -17,10 +17,10 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from rollout.collecting._child import Child, back_off
+from rollout.collecting._child import Child, back_off, stop
 from rollout.collecting._control import Control, GoneError, refusal
 from rollout.collecting._settings import Limits, Settings
 from rollout.collecting.commands import Commands
@@ -198,7 +198,7 @@ class Supervisor(News):
             self._child, self.starts = child, self.starts + 1
             self._changed.notify_all()
         if self._closing.is_set() or self.over:  # close was called after the last check and did not stop this process
-            child.stop(self.limits.grace)
+            stop([child], self.limits.grace)
         return child
 
     def _handle_event(self, child: Child, event: dict[str, Any]) -> None:
@@ -232,29 +232,24 @@ class Supervisor(News):
         """Take tasks one at a time and pass each task to the process, until there are no more tasks."""
         while True:
             starts = self.starts
-            if (task := self._source.take()) is None or self._pass_task(task, starts) is None:
+            if (task := self._source.take()) is None:
                 break
+            with self._changed:
+                self._begun, self._waits = set(), True
+            answer = self._send_task(task)
+            if answer is None:
+                break
+            if not answer.get("ok"):
+                raise refusal(f"task {task.get('id')}", answer)
+            if not answer.get("again"):
+                self._await_begin(str(answer.get("group")), starts)
+            with self._changed:
+                self._begun, self._waits = set(), False
         if self._source.closed:  # the trainer will resume this run later, so the run has not ended
             return
         with self._changed:
             self._draining, self._waits = True, False
         self.commands.send("drain", "drain")
-
-    def _pass_task(self, task: Task, starts: int) -> dict[str, Any] | None:
-        """Pass a task to the process and wait for its group to start. Return the answer, or None
-        if no process will accept tasks."""
-        with self._changed:
-            self._begun, self._waits = set(), True
-        answer = self._send_task(task)
-        if answer is None:
-            return None
-        if not answer.get("ok"):
-            raise refusal(f"task {task.get('id')}", answer)
-        if not answer.get("again"):
-            self._await_begin(str(answer.get("group")), starts)
-        with self._changed:
-            self._begun, self._waits = set(), False
-        return answer
 
     def _send_task(self, task: Task) -> dict[str, Any] | None:
         """Send a task to the process and return the answer, or None if no process will accept
@@ -292,42 +287,51 @@ class Supervisor(News):
         except BaseException as err:  # an error from the caller's tasks, or a bug in this package
             self._fail(err)
 
-    def _fail(self, error: BaseException | None) -> None:
+    def _fail(self, error: BaseException) -> None:
         self._end(error)
         child = self._child
         if child is not None and not self._closing.is_set():
-            child.stop(self.limits.grace)
+            stop([child], self.limits.grace)
 
     def close(self) -> None:
         """Stop the collector and the threads. Does nothing in a forked process."""
-        if os.getpid() != self.pid or self._closing.is_set():
-            return
-        self._closing.set()
-        try:
-            self._source.close()
-            self.commands.flush(LAST_WORD)  # a signal can end the wait
-        finally:
-            self._stop()
+        close([self])
 
-    def _stop(self) -> None:
-        self.commands.close()
-        child, tasks = self._child, self._tasks
+    def _stopped(self) -> None:
+        """Clean up after the process has ended."""
+        if self._tasks is not None:
+            self._tasks.close()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(1 + self.limits.grace)  # the thread might still be stopping a process that it has just started
+        if self.commands.acked > START and self.commands.run_id:
+            try:
+                acknowledge(self.run, self.commands.run_id, self.commands.acked)
+            except RolloutError as err:  # the next reader gets the same error
+                log.warning("%s", err)
         with self._changed:
-            self._changed.notify_all()
-        try:
-            if child is not None:
-                child.stop(self.limits.grace)
-        finally:
-            if tasks is not None:
-                tasks.close()
-            for thread in self._threads:
-                if thread is not threading.current_thread():
-                    thread.join(1 + self.limits.grace)  # the thread might still be stopping a process that it has just started
-            if self.commands.acked > START and self.commands.run_id:
-                try:
-                    acknowledge(self.run, self.commands.run_id, self.commands.acked)
-                except RolloutError as err:  # the next reader gets the same error
-                    log.warning("%s", err)
-            with self._changed:
-                self.over = True
-            self._notify()
+            self.over = True
+        self._notify()
+
+
+def close(supervisors: Sequence[Supervisor]) -> None:
+    """Close supervisors. The waits for their collectors run at the same time."""
+    every = [s for s in supervisors if os.getpid() == s.pid and not s._closing.is_set()]
+    with contextlib.ExitStack() as stack:  # a signal can end each wait
+        for s in every:
+            s._closing.set()
+            stack.callback(s._stopped)
+        stack.callback(_stop, every)
+        until = time.monotonic() + LAST_WORD
+        for s in every:
+            s._source.close()
+        for s in every:
+            s.commands.flush(until)
+
+
+def _stop(every: Sequence[Supervisor]) -> None:
+    for s in every:
+        s.commands.close()
+        with s._changed:
+            s._changed.notify_all()
+    stop([s._child for s in every if s._child], max((s.limits.grace for s in every), default=0))
