@@ -51,7 +51,7 @@ func trained(t *testing.T, lag int, discard bool) (planned, got []float64, stale
 				for i := 0; i < batch; {
 					g := <-queue
 					p.Acknowledged(g.id)
-					if g.arrival.Lag > k {
+					if g.lag > k {
 						stale++
 						if discard {
 							continue

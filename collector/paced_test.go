@@ -39,7 +39,7 @@ type judged struct {
 	id, task string
 	samples  []*tokenize.Sample
 	done     []func(error)
-	arrival  pace.Arrival
+	lag      int32
 }
 
 func (j *judge) Append(_ context.Context, s *tokenize.Sample, done func(error)) error {
@@ -72,7 +72,7 @@ func (j *judge) Append(_ context.Context, s *tokenize.Sample, done func(error)) 
 		done(nil)
 		identity(j.r, j.r.c.Stats())
 	}
-	g.arrival = j.p.Whole(g.id, outcome, -1)
+	g.lag = j.p.Whole(g.id, outcome, -1)
 	if outcome == pace.Given && j.given != nil {
 		j.given(g)
 	}
@@ -141,7 +141,7 @@ func TestGroupThatWaitsForAWorker(t *testing.T) {
 		r.b.script = always(step{takes: time.Hour})
 		j := r.judge(pace.Config{MaxLag: -1})
 		lags := map[string]int32{}
-		j.given = func(g *judged) { lags[g.task] = g.arrival.Lag }
+		j.given = func(g *judged) { lags[g.task] = g.lag }
 		wait := r.start(r.Context(), tasks(3))
 		j.p.SetVersion(0)
 		time.Sleep(30 * time.Minute)

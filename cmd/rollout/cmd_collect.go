@@ -42,6 +42,7 @@ no rows or no rewards, collect refuses to start and prints what is missing.`,
 	f.BoolVar(&o.Stream, "stream", false, "accept tasks during the run, from standard input and from the run's socket, and commit each group as soon as it is whole")
 	f.BoolVar(&o.Attached, "attached", false, "with --stream: do not read tasks from standard input; stop the run at once when standard input ends")
 	f.BoolVar(&o.IgnoreClaim, "unclaimed", false, "ignore a --policy-version that is a number, for example to resume a run whose version was changed with rollout ctl set-version")
+	f.BoolVar(&o.Unpaced, "unpaced", false, "with --stream: start groups without regard to --max-ahead, --max-lag and --until-groups, because the client applies them to several collectors")
 	f.BoolVar(&o.JSON, "json", false, "print JSON lines: launch, status, commit, warning, done and group events")
 	f.BoolVar(&o.Quiet, "quiet", false, "print only errors")
 	load := config.AddFlags(cmd, p.getenv, p.environ)

@@ -54,7 +54,7 @@ reads tasks from standard input, one JSON object per line, until the input ends.
 is a terminal or /dev/null, add tasks with rollout ctl RUN add, and end the run with rollout ctl
 RUN drain. collect reports and skips bad lines, and ignores repeated tasks. --resume finishes the
 accepted tasks, and --resume --stream also accepts new tasks.`,
-		flags: "stream max-ahead max-lag attached",
+		flags: "stream max-ahead max-lag attached unpaced",
 	},
 	{
 		title: "server runs from other programs",

@@ -166,25 +166,17 @@ func (p *Pacer) begin(id string) *group {
 	return g
 }
 
-// An Arrival describes the age of a group at the time it became whole.
-type Arrival struct {
-	// Lag is the number of versions that the group is behind. It is -1 if the lag is unknown or no
-	// version was set.
-	Lag int32
-	// Stale is true if Lag is more than Config.MaxLag.
-	Stale bool
-}
-
 // Whole records that the group is whole. Call it once for each group, including groups that earlier
 // processes began. The parameter oldest is the lowest version of all tokens sampled for the group,
-// or -1 if the version of any token is not proven.
-func (p *Pacer) Whole(id string, o Outcome, oldest int32) Arrival {
+// or -1 if the version of any token is not proven. The result is the number of versions that the
+// group is behind. It is -1 if the lag is unknown or no version was set.
+func (p *Pacer) Whole(id string, o Outcome, oldest int32) (lag int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	begun := p.groups[id] // nil if the group was already whole before this process started
 	g := p.begin(id)
 	if g.given {
-		return p.arrival(g, oldest)
+		return p.lagOf(g, oldest)
 	}
 	p.progress--
 	p.idle = p.elapsed()
@@ -204,23 +196,22 @@ func (p *Pacer) Whole(id string, o Outcome, oldest int32) Arrival {
 	if o != Given {
 		delete(p.groups, id)
 	}
-	a := p.arrival(g, oldest)
-	if a.Lag >= 0 && o != Failed {
-		p.done.Lags[min(a.Lag, LagMost)]++
+	lag = p.lagOf(g, oldest)
+	if lag >= 0 && o != Failed {
+		p.done.Lags[min(lag, LagMost)]++
 	}
 	p.change()
-	return a
+	return lag
 }
 
-func (p *Pacer) arrival(g *group, oldest int32) Arrival {
+func (p *Pacer) lagOf(g *group, oldest int32) int32 {
 	if oldest < 0 {
 		oldest = g.version
 	}
 	if oldest < 0 || p.versions.now < 0 {
-		return Arrival{Lag: -1}
+		return -1
 	}
-	lag := max(0, p.versions.now-oldest)
-	return Arrival{Lag: lag, Stale: p.cfg.MaxLag >= 0 && int(lag) > p.cfg.MaxLag}
+	return max(0, p.versions.now-oldest)
 }
 
 // Acknowledged records that the trainer has acknowledged the group, so that the group no longer

@@ -99,8 +99,8 @@ func TestNoClock(t *testing.T) {
 					t.Errorf("held for %v", took)
 				}
 				time.Sleep(time.Hour)
-				if a := p.Whole(id, pace.Given, -1); a.Stale || a.Lag > 0 {
-					t.Errorf("arrival %+v", a)
+				if lag := p.Whole(id, pace.Given, -1); lag > 0 {
+					t.Errorf("lag %d", lag)
 				}
 			}
 		}
@@ -126,17 +126,17 @@ func TestNoClock(t *testing.T) {
 }
 
 // The lag of a group uses the proven version, or otherwise the version when it began.
-func TestArrival(t *testing.T) {
+func TestLagOnArrival(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		oldest int32
-		want   pace.Arrival
+		want   int32
 	}{
-		"unknown": {-1, pace.Arrival{Lag: 2, Stale: true}},
-		"proven":  {5, pace.Arrival{Lag: 1}},
-		"newest":  {6, pace.Arrival{}},
-		"ahead":   {9, pace.Arrival{}},
-		"ancient": {0, pace.Arrival{Lag: 6, Stale: true}},
+		"unknown": {-1, 2},
+		"proven":  {5, 1},
+		"newest":  {6, 0},
+		"ahead":   {9, 0},
+		"ancient": {0, 6},
 	}
 	p := pace.New(pace.Config{MaxLag: 1})
 	p.SetVersion(4)
@@ -147,7 +147,7 @@ func TestArrival(t *testing.T) {
 	for id, tt := range tests {
 		for range 2 { // the second time changes nothing
 			if got := p.Whole(id, pace.Given, tt.oldest); got != tt.want {
-				t.Errorf("%s: %+v, want %+v", id, got, tt.want)
+				t.Errorf("%s: lag %d, want %d", id, got, tt.want)
 			}
 		}
 	}
@@ -164,7 +164,7 @@ func TestArrival(t *testing.T) {
 
 // The current version is not used for a group that an earlier process began: its version at the
 // start is unknown.
-func TestArrivalOfWhatHadBegun(t *testing.T) {
+func TestLagOfWhatHadBegun(t *testing.T) {
 	t.Parallel()
 	p := pace.New(pace.Config{MaxLag: 1})
 	if s := p.Stats(); s.LagCounts() == nil {
@@ -173,11 +173,11 @@ func TestArrivalOfWhatHadBegun(t *testing.T) {
 	p.SetVersion(6)
 	p.Resumed("unknown")
 	p.Resumed("proven")
-	if got, want := p.Whole("unknown", pace.Given, -1), (pace.Arrival{Lag: -1}); got != want {
-		t.Errorf("%+v, want %+v: its lag is not known", got, want)
+	if got := p.Whole("unknown", pace.Given, -1); got != -1 {
+		t.Errorf("lag %d, want -1: it is not known", got)
 	}
-	if got, want := p.Whole("proven", pace.Given, 4), (pace.Arrival{Lag: 2, Stale: true}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
+	if got := p.Whole("proven", pace.Given, 4); got != 2 {
+		t.Errorf("lag %d, want 2", got)
 	}
 	p.Resumed("proven") // it is already whole
 	if s := p.Stats(); s.Lags[0] != 0 || s.Lags[2] != 1 || s.Begun != 2 || s.Whole() != 2 {

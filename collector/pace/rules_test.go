@@ -180,8 +180,8 @@ func TestLeave(t *testing.T) {
 			t.Errorf("what never began counts: %+v, D %v", s, takes)
 		}
 		begins(t, p, "g")
-		if a := p.Whole("g", pace.Given, -1); a.Lag != 0 {
-			t.Errorf("it began in the version in which it began at last, and lags %d", a.Lag)
+		if lag := p.Whole("g", pace.Given, -1); lag != 0 {
+			t.Errorf("it began in the version in which it began at last, and lags %d", lag)
 		}
 		leave, err = p.Sample(t.Context())
 		if err != nil {

@@ -1,5 +1,7 @@
 package pace
 
+import "time"
+
 // LagMost is the index of the last bucket in Stats.Lags.
 const LagMost = 32
 
@@ -46,4 +48,12 @@ func (p *Pacer) Stats() Stats {
 	s.Version, s.Paused, s.Held = p.versions.now, p.paused, p.held
 	s.Ahead, s.Until, s.Enough = len(p.groups), p.cfg.UntilGroups, p.satisfied()
 	return s
+}
+
+// Means returns the mean time that a group takes, and the mean time that a version lasts. They are
+// D and T in the package comment. A result is 0 if it is not yet known.
+func (p *Pacer) Means() (group, version time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return seconds(p.times.mean(p.elapsed())), seconds(p.versions.mean())
 }

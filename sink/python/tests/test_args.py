@@ -101,7 +101,7 @@ def entries(run: Path, out: Path) -> Iterator[Given]:
     })  # fmt: skip
     settings = {
         "config": [5, [1], b"x", ""], "tasks": [5, b"x", {"prompt": "p"}], "out": PATH, "server": [5, [5], {}], "model": [5, []],
-        "samples": [*COUNT_OR_NONE, 0], "max_ahead": COUNT_OR_NONE, "max_lag": COUNT_OR_NONE, "until_groups": COUNT_OR_NONE, "min_std": SECONDS, "flags": ["--quiet", 5, [5], None],
+        "samples": [*COUNT_OR_NONE, 0], "max_ahead": COUNT_OR_NONE, "workers": [*COUNT, 0], "max_lag": COUNT_OR_NONE, "until_groups": COUNT_OR_NONE, "min_std": SECONDS, "flags": ["--quiet", 5, [5], None],
         "env": [5, "x", {"a": 5}, {5: "a"}], "where": ["x", 5], "columns": TEXTS, "check": WORD, "state": [5, "x", {}, {"run_id": "r"}], "ack": WORD,
         "timeout": SECONDS, "lock_wait": [*SECONDS, None], "restarts": COUNT, "grace": [*SECONDS, None], "distributed": ["x", 1],
     }  # fmt: skip

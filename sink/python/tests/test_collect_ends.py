@@ -187,7 +187,7 @@ def test_a_fork_while_the_process_starts_does_not_keep_it_alive(monkeypatch: pyt
     finally:
         fork.kill()
         fork.join()
-        made[0].stop(0)
+        _child.stop(made, 0)
 
 
 def test_it_works_in_a_thread_that_is_not_the_main_one(stand_in: Callable[..., rollout.Collection]) -> None:

@@ -93,7 +93,7 @@ def test_a_collection_decodes_each_row_group_once(tmp_path: Path, decoded: Count
     from rollout.collecting.collection import Reader
 
     run = many(tmp_path / "run")
-    reader, n = Reader(run.dir, "", (0, 0), None, None, "sha256"), 0
+    reader, n = Reader(run.dir, None, None, None, "sha256"), 0
     while (found := reader.next()) is not None:
         n += sum(len(row["input_ids"]) for row in found[0].rows)
     assert n == 60 * 12 and max(decoded.values()) == 1

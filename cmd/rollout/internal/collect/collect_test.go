@@ -2,6 +2,7 @@ package collect
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
@@ -113,6 +115,41 @@ func TestStaleWhileOpened(t *testing.T) {
 	s.Judge(&group)
 	if a, b := group.Samples[0].KeepReason, group.Samples[1].KeepReason; a != stream.ReasonStale || b != "" {
 		t.Errorf("reasons %q and %q, want only the first one stale", a, b)
+	}
+}
+
+// With --unpaced, no group is held, but stale rows are marked and the client gets all numbers.
+func TestUnpaced(t *testing.T) {
+	t.Parallel()
+	cfg := &config.Config{}
+	cfg.Run.MaxAhead, cfg.Tasks.UntilGroups = 1, 1
+	r, w := io.Pipe()
+	d := show.NewDisplay(termsafe.NewWriter(w), termsafe.NewWriter(io.Discard), func(string) string { return "" }, true, false)
+	g := newGroups(&Plan{config: cfg, options: Options{Stream: true, Unpaced: true}, host: &Host{Observer: &show.Observer{Display: d}}})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, id := range []string{"a", "b", "c"} {
+		if _, ok, err := g.pace.Group(ctx, id); !ok || err != nil {
+			t.Fatalf("group %s: %v, %v", id, ok, err)
+		}
+		g.pace.Whole(id, pace.Given, -1)
+	}
+	g.pace.SetVersion(1)
+	var s sink.Config
+	g.configure(&s)
+	group := sink.GroupFacts{ID: "g", Size: 1, Samples: []sink.SampleFacts{{Rows: 1, VersionMin: new(int32(0)), VersionMax: new(int32(1))}}}
+	if s.Judge(&group); group.Samples[0].KeepReason != stream.ReasonStale {
+		t.Errorf("reason %q, want stale", group.Samples[0].KeepReason)
+	}
+	g.pace.Acknowledged("a")
+	g.report()
+	go func() {
+		d.Flush(lastWords)
+		_ = w.Close()
+	}()
+	const want = `"informative":3,"max_ahead":1,"max_lag":0,"until_groups":1,"version":1,"version_seconds":0,"whole":3}`
+	if got, _ := io.ReadAll(r); !strings.HasPrefix(string(got), `{"event":"pace","given":2,"group_seconds":`) || !strings.Contains(string(got), want) {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 

@@ -111,6 +111,7 @@ func (c *control) Acknowledge(_ context.Context, at ctl.Cursor) error {
 	if err := c.checkRun(at); err != nil {
 		return err
 	}
+	defer c.groups.report()
 	return c.cursorError(c.groups.tracker.Acknowledge(at.Seq, at.Groups))
 }
 
@@ -119,6 +120,7 @@ func (c *control) LeaveOut(at ctl.Cursor) error {
 	if err := c.checkRun(at); err != nil {
 		return err
 	}
+	defer c.groups.report()
 	return c.cursorError(c.groups.tracker.LeaveOut(at.Seq, at.Groups))
 }
 

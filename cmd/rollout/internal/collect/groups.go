@@ -18,6 +18,9 @@ type groups struct {
 	pace    *pace.Pacer
 	tracker *stream.Tracker
 	setting sync.Mutex // held while a policy version is set and reported
+
+	shared    *pace.Config // the limits that the client applies (--unpaced); nil: the pacer applies them
+	reporting sync.Mutex   // held while the pacer's state is read and reported, so that no event is older than the one before
 }
 
 func newGroups(p *Plan) *groups {
@@ -28,11 +31,16 @@ func newGroups(p *Plan) *groups {
 	if p.options.RetryFailed { // the groups of failed samples are already whole
 		cfg.UntilGroups = 0
 	}
-	g := &groups{host: p.host, pace: pace.New(cfg)}
 	track := stream.TrackerConfig{
-		RunID: p.info.ID, MinStd: p.config.Reward.MinStd, MaxLag: cfg.MaxLag, Acks: cfg.MaxAhead > 0 || cfg.MaxLag >= 0, Pace: g.pace,
+		RunID: p.info.ID, MinStd: p.config.Reward.MinStd, MaxLag: cfg.MaxLag, Acks: cfg.MaxAhead > 0 || cfg.MaxLag >= 0 || p.options.Unpaced,
 		Claimed: p.config.Tokens.PolicyVersion.Version,
 	}
+	g := &groups{host: p.host}
+	if p.options.Unpaced {
+		g.shared, cfg = new(cfg), pace.Config{MaxLag: -1}
+	}
+	g.pace = pace.New(cfg)
+	track.Pace = g.pace
 	if p.host.JSON() {
 		track.Event = p.host.Event
 	}
@@ -47,7 +55,24 @@ func (g *groups) configure(cfg *sink.Config) {
 	cfg.Events.Committed = func(c sink.Commit) {
 		show(c)
 		g.tracker.Committed(&c)
+		g.report()
 	}
+}
+
+// report sends the state of the pacer to a client that applies the limits itself.
+func (g *groups) report() {
+	if g.shared == nil {
+		return
+	}
+	g.reporting.Lock()
+	defer g.reporting.Unlock()
+	s := g.pace.Stats()
+	group, version := g.pace.Means()
+	g.host.Event("pace", map[string]any{
+		"max_ahead": g.shared.MaxAhead, "max_lag": g.shared.MaxLag, "until_groups": g.shared.UntilGroups,
+		"whole": s.Whole(), "informative": s.Informative, "given": s.Ahead - s.Begun + s.Whole(), "version": s.Version,
+		"group_seconds": group.Seconds(), "version_seconds": version.Seconds(),
+	})
 }
 
 // load restores the groups of earlier processes from the commit log. The iterator known yields the
@@ -101,4 +126,5 @@ func (g *groups) setVersion(version int32, ofPage bool) {
 	g.pace.SetVersion(version)
 	g.host.Log.Info("version", "version", version)
 	g.host.Event("version", map[string]any{"version": version})
+	g.report()
 }

@@ -2,6 +2,7 @@ package collect
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
@@ -17,6 +18,7 @@ type Options struct {
 	StreamFlag          bool // true if --stream was given
 	Reads               bool // true if the run reads server runs or sessions, and does not drive agents
 	IgnoreClaim         bool // --unclaimed: set-version has replaced the claimed policy version
+	Unpaced             bool // --unpaced: the client applies the limits on groups, to several collectors
 	RetryFailed         bool // collect the failed samples instead of the remaining samples
 }
 
@@ -53,6 +55,9 @@ func (o *Options) Check(l *config.Loader) (bad exit.Complaints) {
 	c, file := l.Config, l.ByKey["tasks.file"].Given()
 	complain(!o.StreamFlag || !o.Reads, "--stream: cannot be used with tasks.from_runs or tasks.from_sessions; --follow collects what ends later")
 	complain(o.Stream || !o.Attached, "--attached: needs --stream")
+	complain(o.Stream || !o.Unpaced, "--unpaced: needs --stream")
+	complain(!o.Unpaced || !o.Reads && c.Tasks.File == "", "--unpaced: several collectors cannot share tasks.file, tasks.from_runs or tasks.from_sessions; pass the tasks over the sockets (rollout.collect: tasks=)")
+	complain(!o.Unpaced || c.Run.MetricsAddr == "" || strings.HasSuffix(c.Run.MetricsAddr, ":0"), "--unpaced: several collectors cannot share the port of run.metrics_addr; use port 0, so that each gets a free port")
 	complain(!o.Attached || c.Tasks.File != "-" || file == "", "--attached: tasks cannot be read from standard input; remove --tasks -")
 	complain(!o.StreamFlag || !o.RetryFailed, "--stream and --retry-failed cannot be used together: --retry-failed accepts no new tasks")
 	complain(!o.RetryFailed || !c.Tasks.Follow || l.ByKey["tasks.follow"].Origin != "--follow", // a file can set tasks.follow for other invocations

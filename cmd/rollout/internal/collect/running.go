@@ -251,6 +251,7 @@ func (r *Running) helpGroups(ctx context.Context, help func(func())) {
 	if v := r.plan.config.Tokens.PolicyVersion; v.Claimed {
 		g.pace.SetVersion(v.Version)
 	}
+	g.report()
 	// The callback must not wait for disk I/O. It therefore must not call the intake directly,
 	// because the intake holds its lock while it writes tasks to disk.
 	unread := make(chan bool, 1)    // holds the latest value

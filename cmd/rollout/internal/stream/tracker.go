@@ -135,7 +135,7 @@ func (t *Tracker) Again() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, g := range t.again {
-		t.report(g, pace.Arrival{Lag: -1}, true)
+		t.report(g, -1, true)
 	}
 	t.again, t.tasks = nil, map[string]string{} // replace the map, because a map never shrinks
 }
@@ -174,7 +174,7 @@ func (t *Tracker) reportSamples(c *sink.Commit) {
 }
 
 // count reports a whole group to the pacer.
-func (t *Tracker) count(g sink.WholeGroup) pace.Arrival {
+func (t *Tracker) count(g sink.WholeGroup) (lag int32) {
 	outcome := pace.Given
 	switch {
 	case g.Rows == 0:
@@ -186,31 +186,32 @@ func (t *Tracker) count(g sink.WholeGroup) pace.Arrival {
 	if v := t.figures[g.ID].versions; v != nil {
 		oldest = v[0]
 	}
-	a := t.cfg.Pace.Whole(g.ID, outcome, oldest)
+	lag = t.cfg.Pace.Whole(g.ID, outcome, oldest)
 	if t.hooks.Whole != nil {
 		t.hooks.Whole(g.ID)
 	}
 	t.end = sink.Cursor{RunID: t.cfg.RunID, Seq: g.Seq, Groups: g.N}
 	if !t.cfg.Acks || behind(t.acked, g.Seq, g.N) { // without acknowledgements, t.ahead would grow forever
 		t.cfg.Pace.Acknowledged(g.ID)
-		return a
+		return lag
 	}
 	t.ahead = append(t.ahead, position{g.ID, g.Seq, g.N})
-	return a
+	return lag
 }
 
 // report writes the event for a whole group. The parameter again is true if an earlier process
 // might have reported the group.
-func (t *Tracker) report(g sink.WholeGroup, a pace.Arrival, again bool) {
+func (t *Tracker) report(g sink.WholeGroup, lag int32, again bool) {
 	task := t.tasks[g.ID]
 	f, known := t.figures[g.ID]
 	t.forget(g.ID)
 	if t.cfg.Event == nil {
 		return
 	}
+	stale := t.cfg.MaxLag >= 0 && int(lag) > t.cfg.MaxLag
 	out := map[string]any{
 		"group": g.ID, "task": nil, "seq": g.Seq, "n": g.N, "size": g.Size, "rows": g.Rows, "failed": g.Failed, "filtered": nil,
-		"reward_mean": f.mean, "reward_std": f.std, "versions": f.versions, "lag": nil, "stale": a.Stale, "deadline": false, "again": again,
+		"reward_mean": f.mean, "reward_std": f.std, "versions": f.versions, "lag": nil, "stale": stale, "deadline": false, "again": again,
 	}
 	if again {
 		out["stale"] = f.stale
@@ -226,8 +227,8 @@ func (t *Tracker) report(g sink.WholeGroup, a pace.Arrival, again bool) {
 	if g.Filtered > 0 {
 		out["filtered"] = g.Reason
 	}
-	if f.versions != nil && a.Lag >= 0 {
-		out["lag"] = a.Lag
+	if f.versions != nil && lag >= 0 {
+		out["lag"] = lag
 	}
 	t.cfg.Event("group", out)
 }

@@ -10,6 +10,7 @@ import re
 import subprocess
 import tempfile
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -99,22 +100,6 @@ class Child:
         self._let_go()
         return code
 
-    def stop(self, grace: float) -> None:
-        """Stop the process by closing its standard input. If the process is still running after
-        grace / 2 seconds, send SIGTERM. If it is still running after grace seconds, send
-        SIGKILL."""
-        self._let_go()
-        try:
-            for signal_after in (grace / 2, grace / 2):
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self.process.wait(signal_after)
-                    return
-                self.process.terminate()
-        finally:
-            if self.process.poll() is None:
-                self.process.kill()
-                self.process.wait()
-
     def _listen(self) -> None:
         assert self.process.stderr is not None
         with self.process.stderr as err:
@@ -153,6 +138,26 @@ class Child:
                 said_lines.append(line[len("rollout: ") :])
         text = said_lines[-1] if said_lines else "\n".join(lines[-5:]) or "no output on standard error"
         return BY_STATUS.get(code, CollectError)(f"rollout collect, exit status {code}: {text}", code=code, hint=hint, lines=lines)
+
+
+def stop(children: Sequence[Child], grace: float) -> None:
+    """Stop processes by closing their standard inputs. Send SIGTERM to those that are still running
+    after grace / 2 seconds, and SIGKILL after grace seconds."""
+    for child in children:
+        child._let_go()
+    try:
+        for _ in range(2):
+            until = time.monotonic() + grace / 2
+            for child in children:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.process.wait(max(0.0, until - time.monotonic()))
+            for child in children:
+                child.process.terminate()
+    finally:
+        for child in children:
+            child.process.kill()
+        for child in children:
+            child.process.wait()
 
 
 def _forked() -> None:

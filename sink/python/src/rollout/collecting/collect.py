@@ -30,9 +30,10 @@ from rollout.collecting._program import program
 from rollout.collecting._settings import Limits, settings
 from rollout.collecting.collection import Ack, Collection, Reader
 from rollout.collecting.distributed import RankedCollection, enough
+from rollout.collecting.merged import Merged, folders
 from rollout.collecting.supervisor import Supervisor
 from rollout.collecting.tasks import Source, Tasks
-from rollout.runs.cursor import acknowledged, belongs, parse
+from rollout.collecting.workers import Workers
 from rollout.runs.log import Check
 from rollout.runs.select import Where
 
@@ -54,6 +55,7 @@ def collect(
     where: Where | None = None,
     columns: Sequence[str] | None = None,
     check: Check = "sha256",
+    workers: int = 1,
     state: Mapping[str, Any] | None = None,
     ack: Ack = "auto",
     timeout: float | None = None,
@@ -82,6 +84,13 @@ def collect(
     where, columns, check: which groups and columns to read, and how to check files, as for
         Dataset. Groups that the filters drop are acknowledged in order, and max_ahead does not
         count them.
+    workers: the number of collectors. Each collector has its own run, such as out/0000-of-0002, and
+        collects the tasks that a hash of the task id selects. All groups come in one iteration.
+        max_ahead, max_lag, until_groups, versions, pauses and acknowledgements apply to all
+        collectors together. Other limits, such as server.max_in_flight and run.fail_on_error, apply
+        to each collector. Up to 8 tasks are requested for each collector before it can start them.
+        The tasks must come from tasks or add(). A run can be resumed only with the same number of
+        workers.
     state: a result of state_dict(). The iteration continues after this state. None: the iteration
         continues after the acknowledged groups.
     ack: "auto": requesting the next group acknowledges the previous group. "manual": only ack()
@@ -97,9 +106,10 @@ def collect(
         arguments. False: this process collects alone. None: True if torch.distributed is
         initialized with more than one rank, otherwise False.
 
-    Raises FileNotFoundError if the program is not found, and StateError if the state is from
-    another run or ahead of this run's log. If the program fails, the next request for a group
-    raises the error: UsageError, ServerError or another subclass of CollectError.
+    Raises FileNotFoundError if the program is not found, StateError if the state is from another
+    run or ahead of this run's log, and FolderError if the run has another number of workers. If the
+    program fails, the next request for a group raises the error: UsageError, ServerError or another
+    subclass of CollectError.
     """
     if config is not None and not isinstance(config, Mapping):
         filepath("config", config)
@@ -117,6 +127,7 @@ def collect(
     texts("env", [*(env or {}).keys(), *(env or {}).values()])
     for name, value, least in (("samples", samples, 1), ("max_ahead", max_ahead, 0), ("max_lag", max_lag, 0), ("until_groups", until_groups, 0)):
         integer(name, value, least, none=True)
+    integer("workers", workers, 1)
     integer("restarts", restarts, 0)
     real("min_std", min_std, 0, none=True)
     real("timeout", timeout, 0, none=True)
@@ -136,14 +147,14 @@ def collect(
 
     def make(ack: Ack, timeout: float | None) -> Collection:
         run = os.path.abspath(os.fspath(out))
-        run_id, place = acknowledged(run) if state is None else parse(state)
-        belongs(run, run_id, place, "the cursor in ack.json" if state is None else "the state")
-        reader = Reader(run, run_id, place, where, columns, check)
+        runs = folders(run, workers)
+        reader: Any = Reader(run, state, where, columns, check) if workers == 1 else Merged(runs, state, where, columns, check)
         source = Source(tasks)
-        supervisor = Supervisor(program(), run, settings(config, given, flags, env), source, limits)
-        supervisor.commands.run_id = run_id
-        supervisor.commands.acknowledge(place)
-        collection = Collection(supervisor, reader, source, place, ack, timeout)
+        how = (settings(config, given, flags, env), source, limits)
+        supervisor: Any = Supervisor(program(), run, *how) if workers == 1 else Workers(program(), run, runs, *how)
+        supervisor.commands.run_id = reader.run_id
+        supervisor.commands.acknowledge(reader.end)
+        collection = Collection(supervisor, reader, source, ack, timeout)
         supervisor.start()
         return collection
 

@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Any, Literal
 
 from rollout._args import integer
-from rollout._types import Group, Path
+from rollout._types import Group
 from rollout.collecting.supervisor import Supervisor
 from rollout.collecting.tasks import Source
-from rollout.runs.cursor import Place, belongs, cursor, parse
+from rollout.runs.cursor import Place, acknowledged, belongs, cursor, parse
 from rollout.runs.follow import Following
 from rollout.runs.log import Check
 from rollout.runs.select import Counts, Where
@@ -28,20 +28,28 @@ Ack = Literal["auto", "manual"]
 class Reader:
     """Reads the groups of a run one at a time, each when it is requested."""
 
-    def __init__(self, run: Path, run_id: str, after: Place, where: Where | None, columns: Sequence[str] | None, check: Check) -> None:
+    def __init__(self, run: str, state: Mapping[str, Any] | None, where: Where | None, columns: Sequence[str] | None, check: Check) -> None:
+        """Start after a state, or after the acknowledged groups if state is None. Raises StateError
+        if the state is from another run or ahead of this run's log."""
+        run_id, place = acknowledged(run) if state is None else parse(state)
+        belongs(run, run_id, place, "the cursor in ack.json" if state is None else "the state")
         names = None if columns is None else list(columns)
         self._dropped: list[Place] = []
-        self._following = Following(run, where=where, columns=names, check=check, after=cursor(run_id, after), left_out=self._dropped.append)
+        self._following = Following(run, where=where, columns=names, check=check, after=cursor(run_id, place), left_out=self._dropped.append)
         self._what = (where, columns, check)
+
+    def restored(self, state: Mapping[str, Any]) -> Reader:
+        """Return a new reader that starts after a state."""
+        return Reader(self._following.run, state, *self._what)
+
+    def state(self, place: Place) -> dict[str, Any]:
+        """Return the state for a place."""
+        return cursor(self.run_id, place)
 
     @property
     def run_id(self) -> str:
         """The run's id, or "" before the run's first commit if no cursor contains the id."""
         return str(self._following.cursor["run_id"])
-
-    def after(self, run_id: str, place: Place) -> Reader:
-        """Return a new reader that starts after the given place."""
-        return Reader(self._following.run, run_id, place, *self._what)
 
     @property
     def end(self) -> Place:
@@ -76,10 +84,10 @@ class Collection:
     Pass groups, not the collection, to workers.
     """
 
-    def __init__(self, supervisor: Supervisor, reader: Reader, source: Source, place: Place, ack: Ack, timeout: float | None) -> None:
+    def __init__(self, supervisor: Supervisor, reader: Reader, source: Source, ack: Ack, timeout: float | None) -> None:
         self._supervisor, self._reader, self._source = supervisor, reader, source
         self._commands = supervisor.commands
-        self._place = place  # the place of the last returned group
+        self._place = reader.end  # the place of the last returned group
         self._auto, self._timeout = ack == "auto", timeout
         self._open: deque[tuple[str, Place]] = deque()  # groups that were returned but not acknowledged
         self._ready: deque[tuple[Group, Place]] = deque()  # groups that were read but not returned, because the call was canceled
@@ -291,6 +299,8 @@ class Collection:
     def status(self, timeout: float = 30) -> dict[str, Any]:
         """Return the collector's status: counts of samples and groups, lag, version.
 
+        With several workers, the counts are sums, and "workers" is the list of all statuses.
+
         If the collector is starting, waits for it. Raises TimeoutError if there is no answer within
         timeout seconds. If the collector has failed, raises its error. If the collector has ended
         normally, returns {"phase": "ended"}.
@@ -323,7 +333,7 @@ class Collection:
     def state_dict(self) -> dict[str, Any]:
         """Return the place after the last returned group, as a dict of JSON values."""
         with self._lock:
-            return cursor(self._reader.run_id, self._place)
+            return self._reader.state(self._place)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue after a saved state. Each group after the state is returned once.
@@ -332,12 +342,11 @@ class Collection:
         another run or ahead of this run's log, raises StateError and changes nothing.
         """
         self._mine()
-        run_id, place = parse(state)
-        belongs(self.run, run_id, place)
+        reader = self._reader.restored(state)
         with self._lock:
-            self._reader = self._reader.after(run_id, place)
-            self._commands.run_id = run_id
-            self._place = place
+            self._reader = reader
+            self._commands.run_id = reader.run_id
+            self._place = place = reader.end
             self._open.clear()
             self._ready.clear()
         self._commands.acknowledge(place)

@@ -129,19 +129,28 @@ class Commands:
 
         Raises an error if the process refuses the message. The message then has no effect.
         """
+        self.wait(subject, self.post(subject, op, **fields), time.monotonic() + PATIENCE)
+
+    def post(self, subject: str, op: str, **fields: Any) -> Command:
+        """Send a message, and return it for wait()."""
         command = Command(op, fields, awaited=True)
         with self._changed:
             self._last.pop(subject, None)
             self._last[subject] = command
             self._changed.notify_all()
+        return command
+
+    def wait(self, subject: str, command: Command, until: float) -> None:
+        """Wait for the answer to a message that post() sent. See send()."""
+        with self._changed:
             try:
-                answered = self._changed.wait_for(lambda: self._settled(subject, command), PATIENCE)
+                answered = self._changed.wait_for(lambda: self._settled(subject, command), until - time.monotonic())
             finally:  # a signal can also end the wait
                 command.awaited = False
         if command.refused is not None:
             raise command.refused
         if not answered:
-            log.warning("%s: the collector has not answered %r for %g s and might be suspended or overloaded", self._run, op, PATIENCE)
+            log.warning("%s: the collector has not answered %r for %g s and might be suspended or overloaded", self._run, command.op, PATIENCE)
 
     @property
     def versioned(self) -> bool:
@@ -181,10 +190,10 @@ class Commands:
         with self._changed:
             return self._acks.cursor
 
-    def flush(self, timeout: float) -> None:
+    def flush(self, until: float) -> None:
         """Wait until the process, if there is one, has received the acknowledged place."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._acks.pending or self._socket is None or self._closed, timeout)
+            self._changed.wait_for(lambda: not self._acks.pending or self._socket is None or self._closed, until - time.monotonic())
 
     def _settled(self, subject: str, command: Command) -> bool:
         """Report whether send() can stop waiting: the answer has arrived, or the command will be

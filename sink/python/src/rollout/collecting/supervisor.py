@@ -17,10 +17,10 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from rollout.collecting._child import Child, back_off
+from rollout.collecting._child import Child, back_off, stop
 from rollout.collecting._control import Control, GoneError, refusal
 from rollout.collecting._settings import Limits, Settings
 from rollout.collecting.commands import Commands
@@ -37,46 +37,14 @@ LAST_WORD = 5.0
 """How many seconds close() waits for the answer to an acknowledgement."""
 
 
-class Supervisor:
-    """Starts and restarts the collector process of one run, and passes tasks and messages to
-    it."""
+class News:
+    """Wakes the reader of the log whenever it should check the log again."""
 
-    def __init__(self, program: str, run: str, settings: Settings, source: Source, limits: Limits) -> None:
-        self.run, self.settings, self.limits = run, settings, limits
-        self.pid = os.getpid()
-        self.over = False
-        """True if the last process has ended and no other process will be started."""
-        self.error: BaseException | None = None
-        """The error that ended the collector, or None. Committed groups are returned before this error is
-        raised."""
-        self.starts = 0
-        self.restarts = 0
-        """How many times the process was restarted after it ended unexpectedly. A start that only
-        waits for the lock does not count."""
-        self.commands = Commands(run)
+    def __init__(self) -> None:
         self.news = 0
         """A counter. It increases whenever a reader should check the log again."""
-        self._program = program
-        self._source = source
         self._changed = threading.Condition()
         self._wakers: list[Callable[[], object]] = []
-        self._closing = threading.Event()
-        self._child: Child | None = None
-        self._tasks: Control | None = None  # the connection for the task that is being passed
-        self._draining = False
-        self._versioned = False  # true if a process has received a version, from any client
-        self._waits = False  # true if a task is being passed, or its group has not started
-        self._begun: set[str] = set()  # groups that have started while _waits is true
-        self._threads: list[threading.Thread] = []
-
-    def start(self) -> None:
-        """Start the threads, which start the process."""
-        for name, work in (("supervise", self._supervise), ("tasks", self._pass_tasks), ("commands", self.commands.run)):
-            thread = threading.Thread(target=self._until_closed, args=(work,), name=f"rollout-{name}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    # For the reader of the log.
 
     def wait(self, news: int, timeout: float | None) -> bool:
         """Wait until self.news exceeds the given number, and report whether it does.
@@ -105,6 +73,43 @@ class Supervisor:
         for waker in wakers:
             with contextlib.suppress(RuntimeError):  # the caller's event loop was closed
                 waker()
+
+
+class Supervisor(News):
+    """Starts and restarts the collector process of one run, and passes tasks and messages to
+    it."""
+
+    def __init__(self, program: str, run: str, settings: Settings, source: Source, limits: Limits) -> None:
+        super().__init__()
+        self.run, self.settings, self.limits = run, settings, limits
+        self.pid = os.getpid()
+        self.over = False
+        """True if the last process has ended and no other process will be started."""
+        self.error: BaseException | None = None
+        """The error that ended the collector, or None. Committed groups are returned before this error is
+        raised."""
+        self.starts = 0
+        self.restarts = 0
+        """How many times the process was restarted after it ended unexpectedly. A start that only
+        waits for the lock does not count."""
+        self.commands = Commands(run)
+        self._program = program
+        self._source = source
+        self._closing = threading.Event()
+        self._child: Child | None = None
+        self._tasks: Control | None = None  # the connection for the task that is being passed
+        self._draining = False
+        self._versioned = False  # true if a process has received a version, from any client
+        self._waits = False  # true if a task is being passed, or its group has not started
+        self._begun: set[str] = set()  # groups that have started while _waits is true
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start the threads, which start the process."""
+        for name, work in (("supervise", self._supervise), ("tasks", self._pass_tasks), ("commands", self.commands.run)):
+            thread = threading.Thread(target=self._until_closed, args=(work,), name=f"rollout-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     # Messages from the trainer.
 
@@ -193,7 +198,7 @@ class Supervisor:
             self._child, self.starts = child, self.starts + 1
             self._changed.notify_all()
         if self._closing.is_set() or self.over:  # close was called after the last check and did not stop this process
-            child.stop(self.limits.grace)
+            stop([child], self.limits.grace)
         return child
 
     def _handle_event(self, child: Child, event: dict[str, Any]) -> None:
@@ -286,38 +291,47 @@ class Supervisor:
         self._end(error)
         child = self._child
         if child is not None and not self._closing.is_set():
-            child.stop(self.limits.grace)
+            stop([child], self.limits.grace)
 
     def close(self) -> None:
         """Stop the collector and the threads. Does nothing in a forked process."""
-        if os.getpid() != self.pid or self._closing.is_set():
-            return
-        self._closing.set()
-        try:
-            self._source.close()
-            self.commands.flush(LAST_WORD)  # a signal can end the wait
-        finally:
-            self._stop()
+        close([self])
 
-    def _stop(self) -> None:
-        self.commands.close()
-        child, tasks = self._child, self._tasks
+    def _stopped(self) -> None:
+        """Clean up after the process has ended."""
+        if self._tasks is not None:
+            self._tasks.close()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(1 + self.limits.grace)  # the thread might still be stopping a process that it has just started
+        if self.commands.acked > START and self.commands.run_id:
+            try:
+                acknowledge(self.run, self.commands.run_id, self.commands.acked)
+            except RolloutError as err:  # the next reader gets the same error
+                log.warning("%s", err)
         with self._changed:
-            self._changed.notify_all()
-        try:
-            if child is not None:
-                child.stop(self.limits.grace)
-        finally:
-            if tasks is not None:
-                tasks.close()
-            for thread in self._threads:
-                if thread is not threading.current_thread():
-                    thread.join(1 + self.limits.grace)  # the thread might still be stopping a process that it has just started
-            if self.commands.acked > START and self.commands.run_id:
-                try:
-                    acknowledge(self.run, self.commands.run_id, self.commands.acked)
-                except RolloutError as err:  # the next reader gets the same error
-                    log.warning("%s", err)
-            with self._changed:
-                self.over = True
-            self._notify()
+            self.over = True
+        self._notify()
+
+
+def close(supervisors: Sequence[Supervisor]) -> None:
+    """Close supervisors. The waits for their collectors run at the same time."""
+    every = [s for s in supervisors if os.getpid() == s.pid and not s._closing.is_set()]
+    with contextlib.ExitStack() as stack:  # a signal can end each wait
+        for s in every:
+            s._closing.set()
+            stack.callback(s._stopped)
+        stack.callback(_stop, every)
+        until = time.monotonic() + LAST_WORD
+        for s in every:
+            s._source.close()
+        for s in every:
+            s.commands.flush(until)
+
+
+def _stop(every: Sequence[Supervisor]) -> None:
+    for s in every:
+        s.commands.close()
+        with s._changed:
+            s._changed.notify_all()
+    stop([s._child for s in every if s._child], max((s.limits.grace for s in every), default=0))
