@@ -19,12 +19,8 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 	w := m.w
 	w.places = map[CommittedGroup]int32{}
 	defer func() {
-		if w.data != nil {
-			w.data.abandon()
-		}
-		if w.failures != nil {
-			w.failures.abandon()
-		}
+		w.data.abandon()
+		w.failures.abandon()
 		*w = writer{d: d, codec: w.codec} // release the large buffers
 	}()
 	w.meta = d.metaOf(m.metas[list[0].meta])

@@ -135,8 +135,12 @@ func (s *openShard[T]) readBack(sum string) (err error) {
 	return s.check(f, s.bytes, s.rows)
 }
 
-// abandon closes and removes the temporary file. If the removal fails, readers ignore the file.
+// abandon closes and removes the temporary file. If the removal fails, readers ignore the file. If s is
+// nil, abandon does nothing.
 func (s *openShard[T]) abandon() {
+	if s == nil {
+		return
+	}
 	if s.file != nil {
 		_ = s.file.Close() // its content is no longer needed
 		s.file = nil

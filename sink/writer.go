@@ -363,12 +363,8 @@ func (w *writer) seal(base string, took *SealTimes) ([]Shard, error) {
 // that were sealed but not committed remain as orphans. They must not be deleted, because the log
 // entry can be durable even if the last step of the commit failed.
 func (w *writer) giveUp(err error) {
-	if w.data != nil {
-		w.data.abandon()
-	}
-	if w.failures != nil {
-		w.failures.abandon()
-	}
+	w.data.abandon()
+	w.failures.abandon()
 	w.data, w.failures = nil, nil
 	w.d.pending(-len(w.samples))
 	for _, f := range w.done {
