@@ -1,0 +1,581 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/fleet"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink/store"
+	"github.com/rollout-rl/rollout/sink/store/storetest"
+)
+
+// everywhere runs a test with a folder in fake time, and with a bucket without and with faults.
+func everywhere(t *testing.T, test func(t *testing.T, client func() store.Store)) {
+	t.Helper()
+	t.Run("folder", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			objects := folder(t)
+			test(t, func() store.Store { return objects })
+		})
+	})
+	for _, share := range []float64{0, 0.2} {
+		t.Run(fmt.Sprintf("bucket/faults=%v", share), func(t *testing.T) {
+			t.Parallel()
+			b := newBucket(t)
+			b.proxy.Plan(storetest.Random(7, share, storetest.Answer(500, "InternalError"), storetest.Answer(503, "SlowDown"),
+				storetest.Answer(409, "ConditionalRequestConflict"), storetest.Drop, storetest.Lose, storetest.Truncate))
+			test(t, func() store.Store { return b.client(t) })
+		})
+	}
+}
+
+func slots(n int) func(*fleet.Config) {
+	return func(c *fleet.Config) { c.Slots = func() int { return n } }
+}
+
+// One worker collects a whole fleet, one partition at a time.
+func TestWorker(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, client func() store.Store) {
+		objects := client()
+		f := plan(t, objects, 4, 10, 2)
+		w := start(t, objects, f, t.TempDir())
+		w.work(w.Tasks(t.Context()))
+		w.close()
+		committed, moved := w.results()
+		is(t, "committed", committed, 20)
+		is(t, "moved", moved, 0)
+		is(t, "samples in Stats", w.Stats().Samples, 20)
+		check(t, objects, f)
+		entries, err := os.ReadDir(filepath.Join(w.dir, "partitions"))
+		must(t, err)
+		is(t, "partitions in the spool", len(entries), 0)
+	})
+}
+
+// Each partition has exactly one winner if several workers claim all of them at the same time.
+func TestClaimRace(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, client func() store.Store) {
+		f := plan(t, client(), 6, 30, 1)
+		var all []*process
+		var wg sync.WaitGroup
+		for range 3 {
+			w := start(t, client(), f, t.TempDir(), slots(1000))
+			all = append(all, w)
+			wg.Go(func() { w.work(w.Tasks(t.Context())) })
+		}
+		wg.Wait()
+		total := 0
+		for _, w := range all {
+			w.close()
+			committed, moved := w.results()
+			total += committed
+			is(t, "moved", moved, 0)
+		}
+		is(t, "committed", total, 30)
+		check(t, client(), f)
+		for p := range f.Partitions {
+			is(t, fmt.Sprintf("claims of partition %d", p), len(claims(t, client(), p)), 1)
+		}
+	})
+}
+
+// A worker whose claim succeeded but whose answer was lost has the partition.
+func TestLostAnswerToClaim(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t)
+	objects := b.client(t)
+	f := plan(t, objects, 1, 5, 1)
+	var lost atomic.Int64
+	b.proxy.Plan(func(r *http.Request) storetest.Fault {
+		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "_commits/00000000000000000001.json") && lost.Add(1) <= 3 {
+			return storetest.Lose
+		}
+		return nil
+	})
+	w := start(t, objects, f, t.TempDir())
+	w.work(w.Tasks(t.Context()))
+	w.close()
+	if n := lost.Load(); n < 2 {
+		t.Errorf("the claim was sent %d times", n)
+	}
+	check(t, objects, f)
+	is(t, "claims", len(claims(t, objects, 0)), 1)
+}
+
+// A worker that ends gracefully hands its partitions over at once: the next worker does not wait until the
+// first one counts as dead.
+func TestHandOver(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, client func() store.Store) {
+		f := plan(t, client(), 2, 10, 2)
+		first := start(t, client(), f, t.TempDir(), slots(1000))
+		var got []*collector.Task
+		next, stop := iter.Pull2(first.Tasks(t.Context()))
+		for range f.Partitions[0].Tasks + f.Partitions[1].Tasks {
+			task, err, _ := next()
+			must(t, err)
+			got = append(got, task)
+		}
+		for _, task := range got[:3] {
+			must(t, first.append(task, 0))
+		}
+		stop()
+		first.close()
+		committed, _ := first.results()
+		is(t, "committed by the first worker", committed, 3)
+
+		began := time.Now()
+		second := start(t, client(), f, t.TempDir())
+		second.work(second.Tasks(t.Context()))
+		second.close()
+		if took := time.Since(began); took > 25*time.Second {
+			t.Errorf("the second worker took %v", took)
+		}
+		committed, _ = second.results()
+		is(t, "committed by the second worker", committed, 17)
+		check(t, client(), f)
+	})
+}
+
+// A worker whose clock stops loses its partition. It does not notice, and its samples are refused and
+// counted as moved, whether they were accepted before or after the loss.
+func TestPausedWorker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects := folder(t)
+		f := plan(t, objects, 1, 10, 1)
+		c := &clock{}
+		paused := start(t, objects, f, t.TempDir(), func(cfg *fleet.Config) { cfg.Clock = c })
+		next, stop := iter.Pull2(paused.Tasks(t.Context()))
+		defer stop()
+		var tasks []*collector.Task
+		for range 10 {
+			task, err, _ := next()
+			must(t, err)
+			tasks = append(tasks, task)
+		}
+		must(t, paused.append(tasks[0], 0))
+		time.Sleep(25 * time.Second) // heartbeats come
+		c.pause()
+
+		other := start(t, objects, f, t.TempDir())
+		began := time.Now()
+		var took time.Duration
+		other.work(func(yield func(*collector.Task, error) bool) {
+			for task, err := range other.Tasks(t.Context()) {
+				if took == 0 {
+					took = time.Since(began)
+				}
+				if !yield(task, err) {
+					return
+				}
+			}
+		})
+		if took < 60*time.Second || took > 80*time.Second {
+			t.Errorf("the other worker took over after %v", took)
+		}
+		other.close()
+
+		must(t, paused.Admit(t.Context(), collector.Attempt{Task: tasks[1]})) // its clock says that its heartbeat is fresh
+		must(t, paused.append(tasks[1], 0))                                   // the write-ahead log is local
+		paused.close()
+		committed, moved := paused.results()
+		is(t, "committed by the paused worker", committed, 0)
+		is(t, "moved", moved, 2)
+		if err := paused.append(tasks[2], 0); !errors.Is(err, collector.ErrMoved) {
+			t.Errorf("Append after the loss = %v", err)
+		}
+		paused.logs.has(t, "msg=lost partition=0 epoch=1 samples=2")
+		check(t, objects, f)
+		is(t, "claims", len(claims(t, objects, 0)), 2)
+	})
+}
+
+// A worker that was suspended notices after its first heartbeat what it has lost. Until then it starts no
+// attempts. It continues with what it still has.
+func TestSuspendedWorker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects := &gatedStore{Store: folder(t)}
+		f := plan(t, objects.Store, 2, 10, 1)
+		suspended := start(t, objects, f, t.TempDir(), slots(1000))
+		next, stop := iter.Pull2(suspended.Tasks(t.Context()))
+		defer stop()
+		var tasks []*collector.Task
+		for range 10 {
+			task, err, _ := next()
+			must(t, err)
+			tasks = append(tasks, task)
+		}
+		objects.shut()
+		time.Sleep(29 * time.Second)
+		must(t, suspended.Admit(t.Context(), collector.Attempt{Task: tasks[0]}))
+		time.Sleep(2 * time.Second)
+		short, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		is(t, "Admit without a heartbeat", errors.Is(suspended.Admit(short, collector.Attempt{Task: tasks[0]}), context.DeadlineExceeded), true)
+
+		other := start(t, objects.Store, f, t.TempDir()) // with one slot: one partition at a time
+		another, stopOther := iter.Pull2(other.Tasks(t.Context()))
+		defer stopOther()
+		taken, err, _ := another()
+		must(t, err)
+		lost := fleet.PartitionOf(taken.ID, 2)
+		objects.open()
+		for _, task := range tasks {
+			err := suspended.Admit(t.Context(), collector.Attempt{Task: task})
+			is(t, "moved", errors.Is(err, collector.ErrMoved), fleet.PartitionOf(task.ID, 2) == lost)
+			if err == nil {
+				must(t, suspended.append(task, 0))
+			}
+		}
+		must(t, other.append(taken, 0))
+		for range f.Partitions[lost].Tasks - 1 {
+			task, err, _ := another()
+			must(t, err)
+			must(t, other.append(task, 0))
+		}
+		_, _, more := another()
+		is(t, "more tasks of the other worker", more, false)
+		_, _, more = next()
+		is(t, "more tasks of the suspended worker", more, false)
+		suspended.close()
+		other.close()
+		committed, _ := suspended.results()
+		is(t, "committed by the suspended worker", committed, f.Partitions[1-lost].Samples)
+		check(t, objects.Store, f)
+	})
+}
+
+// While the store is away, no worker loses a partition: the time of the outage does not count.
+func TestStoreAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		gate := &gatedStore{Store: folder(t)}
+		f := plan(t, gate.Store, 1, 10, 1)
+		first := start(t, gate, f, t.TempDir())
+		next, stop := iter.Pull2(first.Tasks(t.Context()))
+		defer stop()
+		task, err, _ := next()
+		must(t, err)
+		second := start(t, gate, f, t.TempDir())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			second.work(second.Tasks(t.Context()))
+		}()
+		time.Sleep(35 * time.Second)
+		gate.shut()
+		time.Sleep(5 * time.Minute)
+		gate.open()
+		time.Sleep(time.Minute)
+		must(t, first.append(task, 0))
+		for range 9 {
+			task, err, _ := next()
+			must(t, err)
+			must(t, first.append(task, 0))
+		}
+		<-done
+		first.close()
+		second.close()
+		is(t, "claims", len(claims(t, gate.Store, 0)), 1)
+		check(t, gate.Store, f)
+	})
+}
+
+// A gatedStore blocks all operations while it is shut.
+type gatedStore struct {
+	store.Store
+	mu   sync.Mutex
+	gate chan struct{} // nil while it is open
+}
+
+func (g *gatedStore) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.gate = make(chan struct{})
+}
+
+func (g *gatedStore) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.gate)
+	g.gate = nil
+}
+
+func (g *gatedStore) wait() {
+	g.mu.Lock()
+	gate := g.gate
+	g.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
+}
+
+func (g *gatedStore) PutNew(name string, body []byte) error {
+	g.wait()
+	return g.Store.PutNew(name, body)
+}
+func (g *gatedStore) Put(name string, body []byte) error { g.wait(); return g.Store.Put(name, body) }
+func (g *gatedStore) Get(name string) ([]byte, error)    { g.wait(); return g.Store.Get(name) }
+func (g *gatedStore) List(prefix, after string) iter.Seq2[store.Info, error] {
+	g.wait()
+	return g.Store.List(prefix, after)
+}
+
+// A worker that is killed and started again on the same machine commits the samples of its write-ahead
+// log, and continues with its partitions at once.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, client func() store.Store) {
+		f := plan(t, client(), 3, 12, 2)
+		dir := t.TempDir()
+		killed := start(t, client(), f, dir, slots(1000))
+		next, stop := iter.Pull2(killed.Tasks(t.Context()))
+		for i := range 12 {
+			task, err, _ := next()
+			must(t, err)
+			if i%2 == 0 {
+				must(t, killed.append(task, 1))
+			}
+		}
+		killed.die()
+		stop()
+
+		began := time.Now()
+		again := start(t, client(), f, dir)
+		again.work(again.Known())
+		again.work(again.Tasks(t.Context()))
+		again.close()
+		if took := time.Since(began); took > 25*time.Second {
+			t.Errorf("the worker waited %v for its own claims", took)
+		}
+		committed, _ := again.results()
+		is(t, "samples of the second process", committed, 18)
+		check(t, client(), f)
+		for p := range f.Partitions {
+			if c := claims(t, client(), p); len(c) != 2 {
+				t.Errorf("claims of partition %d: %q", p, c)
+			}
+		}
+	})
+}
+
+// If another worker has claimed a partition in the meantime, the samples in the spool are dropped.
+func TestRestartAfterLoss(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, client func() store.Store) {
+		for _, sealed := range []bool{true, false} {
+			f := plan(t, within(client(), sealed), 1, 4, 1)
+			objects := within(client(), sealed)
+			dir := t.TempDir()
+			killed := start(t, objects, f, dir)
+			next, stop := iter.Pull2(killed.Tasks(t.Context()))
+			task, err, _ := next()
+			must(t, err)
+			must(t, killed.append(task, 0))
+			killed.die()
+			stop()
+			must(t, objects.Delete("workers/"+killed.Name()+".json"))
+			must(t, objects.Put("workers/"+killed.Name()+".json", []byte(`{"counter":9,"left":{"0":1}}`)))
+
+			other := start(t, objects, f, t.TempDir())
+			list, end := iter.Pull2(other.Tasks(t.Context()))
+			var tasks []*collector.Task
+			for range 4 {
+				task, err, _ := list()
+				must(t, err)
+				tasks = append(tasks, task)
+			}
+			finish := func() {
+				for _, task := range tasks {
+					must(t, other.append(task, 0))
+				}
+				_, _, more := list()
+				is(t, "more tasks", more, false)
+				end()
+				other.close()
+			}
+			if sealed {
+				finish()
+			}
+			again := start(t, objects, f, dir)
+			for range again.Known() {
+				t.Error("the restarted worker has tasks")
+			}
+			if !sealed { // otherwise the log has the sample
+				again.logs.has(t, "msg=dropped partition=0 samples=1")
+				finish()
+			}
+			for range again.Tasks(t.Context()) {
+				t.Error("the restarted worker gets tasks")
+			}
+			again.close()
+			check(t, objects, f)
+		}
+	})
+}
+
+// within returns a store for one of two cases.
+func within(s store.Store, first bool) store.Store {
+	if first {
+		return s
+	}
+	return fleet.Dataset(s, 9999)
+}
+
+// A worker that was lost for good is replaced. Its partitions are claimed once its heartbeat is 60 s old.
+func TestDeadWorker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects := folder(t)
+		f := plan(t, objects, 5, 20, 1)
+		dead := start(t, objects, f, t.TempDir(), slots(1000))
+		next, stop := iter.Pull2(dead.Tasks(t.Context()))
+		task, err, _ := next()
+		must(t, err)
+		must(t, dead.append(task, 0))
+		for range 19 {
+			_, err, _ := next()
+			must(t, err)
+		}
+		dead.die()
+		stop()
+		began := time.Now()
+		other := start(t, objects, f, t.TempDir())
+		other.work(other.Tasks(t.Context()))
+		other.close()
+		if took := time.Since(began); took < 60*time.Second || took > 90*time.Second {
+			t.Errorf("the replacement took %v", took)
+		}
+		check(t, objects, f)
+	})
+}
+
+// A worker takes a partition back if the worker that had taken it over dies.
+func TestTakenBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects := folder(t)
+		f := plan(t, objects, 1, 4, 1)
+		c := &clock{}
+		first := start(t, objects, f, t.TempDir(), func(cfg *fleet.Config) { cfg.Clock = c })
+		next, stop := iter.Pull2(first.Tasks(t.Context()))
+		defer stop()
+		var tasks []*collector.Task
+		for range 4 {
+			task, err, _ := next()
+			must(t, err)
+			tasks = append(tasks, task)
+		}
+		time.Sleep(5 * time.Second)
+		c.pause()
+		second := start(t, objects, f, t.TempDir())
+		other, end := iter.Pull2(second.Tasks(t.Context()))
+		_, err, _ := other()
+		must(t, err)
+		second.die()
+		end()
+		c.resume()
+		time.Sleep(time.Minute) // heartbeats come; nothing tells the first worker
+		for _, task := range tasks {
+			must(t, first.append(task, 0))
+		}
+		var again []*collector.Task
+		for range 4 {
+			task, err, ok := next()
+			must(t, err)
+			if !ok {
+				t.Fatal("the tasks have ended")
+			}
+			again = append(again, task)
+		}
+		for _, task := range again {
+			must(t, first.append(task, 0))
+		}
+		_, _, more := next()
+		is(t, "more tasks", more, false)
+		first.close()
+		_, moved := first.results()
+		is(t, "moved", moved, 0) // the second Append of a key has the last word
+		is(t, "claims", len(claims(t, objects, 0)), 3)
+		check(t, objects, f)
+	})
+}
+
+func TestForeignSpool(t *testing.T) {
+	t.Parallel()
+	objects, dir := folder(t), t.TempDir()
+	f := plan(t, objects, 2, 4, 1)
+	start(t, objects, f, dir).close()
+	open := func() error {
+		_, err := fleet.Open(fleet.Config{Store: objects, Fleet: f, Dir: dir})
+		return err
+	}
+	must(t, open())
+	f.ID = "other"
+	is(t, "code of another fleet", exit.Code(open()), exit.Folder)
+	f.ID = "fleet-1"
+	must(t, os.MkdirAll(filepath.Join(dir, "partitions", "0002"), 0o777))
+	is(t, "code of an unknown partition", exit.Code(open()), exit.Folder)
+	must(t, os.WriteFile(filepath.Join(dir, "spool.json"), []byte("{"), 0o666))
+	is(t, "code of a damaged spool", exit.Code(open()), exit.Verify)
+}
+
+// If the store refuses a heartbeat, the worker fails, and its attempts and its tasks end.
+func TestRefusedHeartbeat(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects := &refusing{Store: folder(t)}
+		f := plan(t, objects, 2, 4, 1)
+		w := start(t, objects, f, t.TempDir())
+		next, stop := iter.Pull2(w.Tasks(t.Context()))
+		defer stop()
+		task, err, _ := next()
+		must(t, err)
+		objects.on.Store(true)
+		for name, err := range map[string]error{
+			"Run": <-w.ended, "Admit": w.Admit(t.Context(), collector.Attempt{Task: task}), "Close": w.Close(t.Context()),
+		} {
+			if !errors.Is(err, fs.ErrPermission) || exit.Code(err) != exit.Storage {
+				t.Errorf("%s: code %d, %v", name, exit.Code(err), err)
+			}
+		}
+		for err == nil {
+			_, err, _ = next()
+		}
+		if !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("Tasks: %v", err)
+		}
+	})
+}
+
+// A refusing store refuses heartbeats while it is on.
+type refusing struct {
+	store.Store
+	on atomic.Bool
+}
+
+func (r *refusing) Put(name string, body []byte) error {
+	if r.on.Load() {
+		return &store.Error{Path: name, Op: "put", Err: fs.ErrPermission}
+	}
+	return r.Store.Put(name, body)
+}
