@@ -63,7 +63,9 @@
 //
 // # Requests
 //
-// A partition costs about 20 requests when its worker claims, commits and seals it. Each other worker
-// makes 1 to find it claimed, and up to 5 when it looks for a dead worker at the end. A worker makes 6 a
-// minute for its heartbeat, and while it waits, 6 for each worker that has a partition.
+// A partition costs 22 requests if its worker claims, commits and seals it with one shard. Each other worker
+// makes one request to find it claimed, and two at the end of the fleet to find it sealed. A worker makes 6
+// requests a minute for its heartbeat, and while it waits, 6 for each worker that has a partition. In a
+// simulation of 8 workers, 256 partitions and 5,000 samples of a minute, that was 3,200 requests per 1,000
+// samples. The number does not depend on the number of samples, except for 6 requests per shard.
 package fleet

@@ -280,17 +280,23 @@ func (l *lines) has(tb testing.TB, want string) {
 	}
 }
 
-// A clock runs with the time of a bubble, and stops while it is paused.
+// A clock runs with the time of a bubble. While it is stopped, its timers do not end. If the machine is
+// suspended, the time of the clock stops too. If only the process is stopped, it goes on.
 type clock struct {
-	mu     sync.Mutex
-	behind time.Duration // duration of earlier pauses
-	at     time.Time     // time of the pause; zero if it runs
-	late   []func()      // timers that ended during the pause
+	mu      sync.Mutex
+	behind  time.Duration // duration of earlier suspensions
+	at      time.Time     // time of the suspension; zero if the clock goes on
+	stopped bool
+	late    []func() // timers that have ended since
 }
 
 func (c *clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.now()
+}
+
+func (c *clock) now() time.Time {
 	if !c.at.IsZero() {
 		return c.at
 	}
@@ -302,26 +308,29 @@ func (c *clock) After(d time.Duration) <-chan time.Time {
 	time.AfterFunc(d, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if fire := func() { out <- time.Now() }; c.at.IsZero() {
-			fire()
-		} else {
+		if fire := func() { out <- time.Now() }; c.stopped {
 			c.late = append(c.late, fire)
+		} else {
+			fire()
 		}
 	})
 	return out
 }
 
-func (c *clock) pause() {
-	now := c.Now()
+func (c *clock) stop(suspend bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.at = now
+	if c.stopped = true; suspend {
+		c.at = c.now()
+	}
 }
 
 func (c *clock) resume() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.behind, c.at = time.Since(c.at), time.Time{}
+	now := c.now()
+	c.stopped, c.at = false, time.Time{}
+	c.behind = time.Since(now)
 	for _, fire := range c.late {
 		fire()
 	}

@@ -12,7 +12,7 @@ import (
 type logEnd struct {
 	seq    int64  // number of the last entry; 0: no worker has claimed the partition
 	epoch  int64  // of the last claim
-	worker string // of the last claim
+	worker string // of the last claim; not set if the log is sealed
 	sealed bool
 }
 
@@ -35,7 +35,7 @@ func readEnd(dataset store.Store, known logEnd) (logEnd, error) {
 	}
 	end := logEnd{seq: e.Seq, epoch: e.Epoch, worker: e.Worker, sealed: e.Kind == "sealed"}
 	switch {
-	case e.Kind == "claim":
+	case end.sealed, e.Kind == "claim":
 	case e.Epoch == known.epoch:
 		end.worker = known.worker
 	default:

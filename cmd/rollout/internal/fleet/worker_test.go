@@ -173,7 +173,7 @@ func TestPausedWorker(t *testing.T) {
 		}
 		must(t, paused.append(tasks[0], 0))
 		time.Sleep(25 * time.Second) // heartbeats come
-		c.pause()
+		c.stop(true)
 
 		other := start(t, objects, f, t.TempDir())
 		began := time.Now()
@@ -205,6 +205,38 @@ func TestPausedWorker(t *testing.T) {
 		paused.logs.has(t, "msg=lost partition=0 epoch=1 samples=2")
 		check(t, objects, f)
 		is(t, "claims", len(claims(t, objects, 0)), 2)
+	})
+}
+
+// A partition can be lost at any moment of an Append.
+func TestLostDuringAppend(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects := folder(t)
+		f := plan(t, objects, 1, 200, 1)
+		c := &clock{}
+		paused := start(t, objects, f, t.TempDir(), func(cfg *fleet.Config) { cfg.Clock, cfg.Sink.MaxShardAge = c, time.Second })
+		next, stop := iter.Pull2(paused.Tasks(t.Context()))
+		defer stop()
+		var tasks []*collector.Task
+		for range 200 {
+			task, err, _ := next()
+			must(t, err)
+			tasks = append(tasks, task)
+		}
+		c.stop(true)
+		other := start(t, objects, f, t.TempDir())
+		other.work(other.Tasks(t.Context()))
+		other.close()
+		for i, task := range tasks {
+			if err := paused.append(task, 0); err != nil && !errors.Is(err, collector.ErrMoved) {
+				t.Fatalf("sample %d: %v", i, err)
+			}
+		}
+		paused.close()
+		_, moved := paused.results()
+		is(t, "moved", moved, 200)
+		check(t, objects, f)
 	})
 }
 
@@ -300,6 +332,45 @@ func TestStoreAway(t *testing.T) {
 	})
 }
 
+// If two workers are stopped at the same time, the one that continues first does not take the other one for
+// dead.
+func TestBothStopped(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects := folder(t)
+		f := plan(t, objects, 1, 4, 1)
+		clocks := []*clock{{}, {}}
+		first := start(t, objects, f, t.TempDir(), func(cfg *fleet.Config) { cfg.Clock = clocks[0] })
+		next, stop := iter.Pull2(first.Tasks(t.Context()))
+		defer stop()
+		task, err, _ := next()
+		must(t, err)
+		time.Sleep(5 * time.Second) // it sees each heartbeat 5 s later
+		second := start(t, objects, f, t.TempDir(), func(cfg *fleet.Config) { cfg.Clock = clocks[1] })
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			second.work(second.Tasks(t.Context()))
+		}()
+		time.Sleep(22 * time.Second)
+		clocks[0].stop(false)
+		clocks[1].stop(false)
+		time.Sleep(time.Hour)
+		clocks[1].resume()
+		time.Sleep(25 * time.Second)
+		clocks[0].resume()
+		for ok := true; ok; task, err, ok = next() {
+			must(t, err)
+			must(t, first.append(task, 0))
+		}
+		<-done
+		first.close()
+		second.close()
+		is(t, "claims", len(claims(t, objects, 0)), 1)
+		check(t, objects, f)
+	})
+}
+
 // A gatedStore blocks all operations while it is shut.
 type gatedStore struct {
 	store.Store
@@ -375,6 +446,33 @@ func TestRestart(t *testing.T) {
 				t.Errorf("claims of partition %d: %q", p, c)
 			}
 		}
+	})
+}
+
+// The claims of a process that has lost its local files end with the process.
+func TestRestartWithoutFiles(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects, dir := folder(t), t.TempDir()
+		f := plan(t, objects, 3, 12, 2)
+		killed := start(t, objects, f, dir, slots(1000))
+		next, stop := iter.Pull2(killed.Tasks(t.Context()))
+		for range 12 {
+			task, err, _ := next()
+			must(t, err)
+			must(t, killed.append(task, 0))
+		}
+		killed.die()
+		stop()
+		must(t, os.RemoveAll(filepath.Join(dir, "partitions")))
+		began := time.Now()
+		again := start(t, objects, f, dir)
+		again.work(again.Tasks(t.Context()))
+		again.close()
+		if took := time.Since(began); took > 25*time.Second {
+			t.Errorf("the worker waited %v for its own claims", took)
+		}
+		check(t, objects, f)
 	})
 }
 
@@ -486,7 +584,7 @@ func TestTakenBack(t *testing.T) {
 			tasks = append(tasks, task)
 		}
 		time.Sleep(5 * time.Second)
-		c.pause()
+		c.stop(true)
 		second := start(t, objects, f, t.TempDir())
 		other, end := iter.Pull2(second.Tasks(t.Context()))
 		_, err, _ := other()
