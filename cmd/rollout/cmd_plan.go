@@ -19,15 +19,15 @@ func (p *program) planCmd() *cobra.Command {
 		Use:   "plan",
 		Short: "split a run for several processes",
 		Long: `Split the tasks of a run into partitions, and write them to a store that all processes reach:
-a bucket, or a folder on a shared file system. rollout work collects them. The settings are those of
-rollout collect. Settings that change rows are fixed. The others, such as the servers, are defaults
-that each worker can change.`,
-		Annotations: exits(exitTable),
+a bucket, or a folder on a shared file system. rollout work collects them. plan takes the settings
+and flags of rollout collect. No worker can change the settings that rows depend on. The other
+settings, such as the servers, are defaults that each worker can change.`,
+		Annotations: exits("Exit status: 0 the run is planned, 2 usage, configuration or task error, 6 the store cannot be used, 7 the store already contains a run."),
 		Example: `  rollout plan -c run.yaml --tasks tasks.jsonl --out s3://bucket/run1
-  rollout plan -c run.yaml --tasks tasks.jsonl --out /shared/run1 --partitions 1024`,
+  rollout plan -c run.yaml --tasks tasks.jsonl --out shared/run1 --partitions 1024`,
 		Args: exactArgs(),
 	}
-	cmd.Flags().IntVar(&partitions, "partitions", 0, "number of partitions, about 8 per worker or more (default 256, or one per task)")
+	cmd.Flags().IntVar(&partitions, "partitions", 0, "split the tasks into `N` partitions, at least 8 per worker (default 256, but at most one per task)")
 	load := config.AddFlags(cmd, p.getenv, p.environ)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		l, err := load(func(*config.Loader) error { return nil })
@@ -47,6 +47,9 @@ func (p *program) plan(ctx context.Context, l *config.Loader, partitions int) (e
 	defer func() { err = host.Close(err) }()
 	location := l.Config.Output.Dir
 	objects, err := p.openStore(ctx, location)
+	if err == nil {
+		err = exit.With(exit.Storage, store.Probe(objects))
+	}
 	if err != nil {
 		return err
 	}
@@ -58,11 +61,8 @@ func (p *program) plan(ctx context.Context, l *config.Loader, partitions int) (e
 	return nil
 }
 
-// openStore opens the store of a fleet and checks that it has conditional puts.
+// openStore opens the store of a fleet.
 func (p *program) openStore(ctx context.Context, location string) (store.Store, error) {
 	objects, err := store.Open(ctx, location, store.Options{Log: slog.New(slog.NewTextHandler(p.stderr, nil))})
-	if err == nil {
-		err = store.Probe(objects)
-	}
 	return objects, exit.With(exit.Storage, err)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/fleet"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 func (p *program) workCmd() *cobra.Command {
@@ -24,14 +25,15 @@ worker dies, the others collect its partitions after a minute. An interrupt lets
 flight finish, and hands the rest to the other workers.
 
 The spool is a folder on a local disk for samples that are not yet in the store. Only one worker can
-use it. Start a worker again with the spool of a worker that has died to keep its samples.`,
-		Annotations: exits(exitTable),
+use it. To keep the samples of a worker that has died, start another one with its spool. work
+uses the settings of the plan; pass the flags of rollout collect to change them.`,
+		Annotations: exits("Exit status: 0 all partitions are complete, 1 internal error, 2 usage or configuration error, 3 or 4 as 0, but samples failed, 5 server or model unusable, 6 storage failed, 7 the store contains no planned run, or its settings differ, 8 another worker uses the spool, 9 files are damaged, 130 interrupted."),
 		Example: `  rollout work s3://bucket/run1 --spool /tmp/spool
   rollout work s3://bucket/run1 --spool /tmp/spool --server http://127.0.0.1:8283`,
 		Args: exactArgs("STORE"),
 	}
 	f := cmd.Flags()
-	f.StringVar(&spool, "spool", "", "local folder of this worker; it is continued if it exists")
+	f.StringVar(&spool, "spool", "", "keep samples that are not yet in the store in the local folder `DIR`")
 	f.BoolVar(&o.JSON, "json", false, "print JSON lines: launch, status, commit, warning, done and group events")
 	f.BoolVar(&o.Quiet, "quiet", false, "print only errors")
 	load := config.AddFlags(cmd, p.getenv, p.environ)
@@ -47,6 +49,9 @@ use it. Start a worker again with the spool of a worker that has died to keep it
 			return err
 		}
 		of, err := fleet.Read(objects)
+		if err == nil {
+			err = exit.With(exit.Storage, store.Probe(objects))
+		}
 		if err != nil {
 			return err
 		}

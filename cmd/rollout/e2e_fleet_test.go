@@ -54,7 +54,7 @@ func TestFleetKilled(t *testing.T) {
 		t.Errorf("the interrupted worker ended with %d: %s", code, a.said())
 	}
 	c.ends(t, 5*time.Minute, exit.OK)
-	if left := agentsLeft(t, sim); len(left) > 4 { // those of the worker that was killed for good
+	if left := agentsLeft(t, sim); len(left) > 4 { // the agents of the worker that was killed for good
 		t.Errorf("agents are left: %q", left)
 	}
 

@@ -24,13 +24,16 @@ type Fleet struct {
 	Location string // as the user gave it
 }
 
-// check refuses settings that would give other rows than those of the fleet.
+// check refuses settings that would change the rows.
 func (f *Fleet) check(p *planning) error {
 	if f == nil {
 		return nil
 	}
 	info := runfolder.Info{Config: f.Config, Identity: f.Identity, Model: f.Model}
-	return runfolder.Refuse(f.Store.String(), runfolder.Changes(p.loader, &info, p.identity, p.settings.model, true))
+	if bad := runfolder.Changes(p.loader, &info, p.identity, p.settings.model, true); bad != nil {
+		return exit.Refuse(exit.Folder, bad, "remove these settings, or plan another fleet with them; all workers of a fleet write the same kind of rows")
+	}
+	return nil
 }
 
 // CheckFleet returns a complaint for each setting that a fleet does not support.

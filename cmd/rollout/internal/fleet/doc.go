@@ -56,10 +56,10 @@
 //
 // # Restarts
 //
-// The spool belongs to one process at a time, so its claims are those of dead processes. The next
-// process with this spool claims their partitions first, commits the samples in the write-ahead logs,
-// and continues with the others. If another worker has claimed a partition in the meantime, the samples
-// in the spool are dropped, because that worker runs them again.
+// The spool belongs to one process at a time, so the processes that used it before are dead. The next
+// process with this spool claims their partitions first, and commits the samples in the write-ahead logs.
+// If another worker has claimed a partition in the meantime, its samples in the spool are dropped, because
+// that worker runs them again.
 //
 // # Requests
 //

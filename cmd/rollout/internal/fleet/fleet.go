@@ -58,8 +58,8 @@ type Fleet struct {
 	SHA256 string `json:"sha256,omitempty"`
 }
 
-// A Partition describes the tasks of a partition. Bytes and SHA256 are those of the object with the
-// tasks. A partition without tasks has no such object.
+// A Partition describes the tasks of a partition. Bytes and SHA256 describe the object with
+// the tasks. A partition without tasks has no such object.
 type Partition struct {
 	Tasks   int    `json:"tasks"`
 	Samples int    `json:"samples"`
@@ -122,7 +122,7 @@ func planned(objects store.Store) error {
 	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s already contains a fleet", objects)), "start workers with: rollout work "+objects.String()+", or pass another prefix with --out")
 }
 
-// write makes the store a fleet. If another process was faster, the error is that of CheckNew.
+// write makes the store a fleet. If another process was faster, write returns the error of CheckNew.
 func (f *Fleet) write(objects store.Store) error {
 	body, err := f.encode()
 	if err == nil {

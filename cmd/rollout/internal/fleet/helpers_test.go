@@ -281,11 +281,12 @@ func (l *lines) has(tb testing.TB, want string) {
 }
 
 // A clock runs with the time of a bubble. While it is stopped, its timers do not end. If the machine is
-// suspended, the time of the clock stops too. If only the process is stopped, it goes on.
+// suspended, the time of the clock stops too. If only the process is stopped, it
+// continues.
 type clock struct {
 	mu      sync.Mutex
 	behind  time.Duration // duration of earlier suspensions
-	at      time.Time     // time of the suspension; zero if the clock goes on
+	at      time.Time     // time of the suspension; zero if the clock runs
 	stopped bool
 	late    []func() // timers that have ended since
 }

@@ -142,7 +142,7 @@ func digest(b []byte) string {
 }
 
 // Tasks reads the tasks of a partition, each with its number of samples. An error has an exit code. It is
-// a Verify error if the tasks are not those of the plan.
+// a Verify error if the object has changed since the plan.
 func (f *Fleet) Tasks(objects store.Store, p int) ([]*collector.Task, error) {
 	want := f.Partitions[p]
 	if want.Tasks == 0 {

@@ -160,7 +160,7 @@ func (w *Worker) takeOver(p int, round map[string]*watch) (*claimed, error) {
 			return nil, err
 		}
 	}
-	at.read = false // whoever claims it now, its log grows
+	at.read = false // its log grows now
 	return w.claim(p, at.epoch+1)
 }
 

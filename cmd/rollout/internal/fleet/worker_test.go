@@ -592,7 +592,7 @@ func TestTakenBack(t *testing.T) {
 		second.die()
 		end()
 		c.resume()
-		time.Sleep(time.Minute) // heartbeats come; nothing tells the first worker
+		time.Sleep(time.Minute) // heartbeats come, but the first worker does not notice the loss
 		for _, task := range tasks {
 			must(t, first.append(task, 0))
 		}
