@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/store"
+	"github.com/rollout-rl/rollout/sink/store/storetest"
 )
 
 // Three workers collect one fleet. One is killed for good, one is killed and started again with its spool,
@@ -35,7 +38,7 @@ func TestFleetKilled(t *testing.T) {
 		return startProgram(t, "rollout", nil, "work", at, "--spool", filepath.Join(dir, name), "--max-in-flight", "4", "--preflight", "connect")
 	}
 	holds := func(name string) bool { // the worker has finished a sample that is not in the store
-		waiting, _ := filepath.Glob(filepath.Join(dir, name, "partitions", "*", "wal", "*.wal")) //nolint:forbidigo // no part of the path is a user's
+		waiting, _ := filepath.Glob(filepath.Join(dir, name, "partitions", "*", "wal", "*.wal"))
 		for _, path := range waiting {
 			if info, err := os.Stat(path); err == nil && info.Size() > 1000 {
 				return true
@@ -58,7 +61,16 @@ func TestFleetKilled(t *testing.T) {
 		t.Errorf("agents are left: %q", left)
 	}
 
-	objects := store.Folder(store.OS(), at)
+	checkFleet(t, store.Folder(store.OS(), at), n, samples)
+	if strings.Contains(a.said()+b.said()+c.said(), "panic:") {
+		t.Error(a.said(), b.said(), c.said())
+	}
+}
+
+// checkFleet reads only the store: each sample of n tasks is in it once, all files are whole, and all
+// partitions are sealed.
+func checkFleet(t *testing.T, objects store.Store, n, samples int) {
+	t.Helper()
 	f := must(fleet.Read(objects))(t)
 	count := map[string]int{}
 	for p := range f.Partitions {
@@ -88,9 +100,45 @@ func TestFleetKilled(t *testing.T) {
 	if len(count) != n*samples {
 		t.Errorf("%d samples, want %d", len(count), n*samples)
 	}
-	if strings.Contains(a.said()+b.said()+c.said(), "panic:") {
-		t.Error(a.said(), b.said(), c.said())
+}
+
+// Two workers collect a fleet in a bucket that loses requests and answers.
+func TestFleetInBucket(t *testing.T) {
+	t.Parallel()
+	const n, samples = 20, 2
+	server := &storetest.Server{}
+	server.Create("bucket")
+	proxy := &storetest.Proxy{Server: server}
+	endpoint := serve(t, &http.Server{Handler: proxy})
+	proxy.Plan(storetest.Random(1, 0.05, storetest.Answer(503, "SlowDown"), storetest.Drop, storetest.Lose, storetest.Truncate))
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "50ms..400ms")})
+	url, dir := serveSim(t, sim), t.TempDir()
+	at := "s3://bucket/run1?region=eu-north-1&endpoint_override=" + endpoint
+	env := []string{"AWS_ACCESS_KEY_ID=" + storetest.Key, "AWS_SECRET_ACCESS_KEY=" + storetest.Secret}
+	list := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: n}))
+	startProgram(t, "rollout", env, "plan", "--server", url, "--model", simModel, "--tasks", list, "--samples", fmt.Sprint(samples), "--out", at, "--partitions", "8").
+		ends(t, time.Minute, exit.OK)
+	var workers []*process
+	for i := range 2 {
+		workers = append(workers, startProgram(t, "rollout", env, "work", at, "--spool", filepath.Join(dir, fmt.Sprint(i)), "--max-in-flight", "4", "--preflight", "connect"))
 	}
+	for _, w := range workers {
+		w.ends(t, 2*time.Minute, exit.OK)
+		if strings.Contains(w.said(), storetest.Secret) {
+			t.Error("the output contains the secret")
+		}
+	}
+	copied := t.TempDir()
+	for _, key := range server.Keys("bucket") {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/bucket/"+key, nil)
+		r.Header.Set("Authorization", "Credential="+storetest.Key+"/")
+		answer := httptest.NewRecorder()
+		server.ServeHTTP(answer, r)
+		path := filepath.Join(copied, filepath.FromSlash(strings.TrimPrefix(key, "run1/")))
+		noError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		noError(t, os.WriteFile(path, answer.Body.Bytes(), 0o600))
+	}
+	checkFleet(t, store.Folder(store.OS(), copied), n, samples)
 }
 
 // Each mistake in a fleet has one clear line and the right code.

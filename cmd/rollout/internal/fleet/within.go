@@ -24,6 +24,7 @@ func (w within) PutNew(name string, body []byte) error { return w.objects.PutNew
 func (w within) PutFile(name, file string, sum [sha256.Size]byte) error {
 	return w.objects.PutFile(w.prefix+name, file, sum)
 }
+
 func (w within) Put(name string, body []byte) error     { return w.objects.Put(w.prefix+name, body) }
 func (w within) Get(name string) ([]byte, error)        { return w.objects.Get(w.prefix + name) }
 func (w within) Open(name string) (store.Object, error) { return w.objects.Open(w.prefix + name) }

@@ -52,6 +52,7 @@ func slots(n int) func(*fleet.Config) {
 func TestWorker(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client func() store.Store) {
+		t.Helper()
 		objects := client()
 		f := plan(t, objects, 4, 10, 2)
 		w := start(t, objects, f, t.TempDir())
@@ -72,6 +73,7 @@ func TestWorker(t *testing.T) {
 func TestClaimRace(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client func() store.Store) {
+		t.Helper()
 		f := plan(t, client(), 6, 30, 1)
 		var all []*process
 		var wg sync.WaitGroup
@@ -124,6 +126,7 @@ func TestLostAnswerToClaim(t *testing.T) {
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client func() store.Store) {
+		t.Helper()
 		f := plan(t, client(), 2, 10, 2)
 		first := start(t, client(), f, t.TempDir(), slots(1000))
 		var got []*collector.Task
@@ -406,6 +409,7 @@ func (g *gatedStore) PutNew(name string, body []byte) error {
 }
 func (g *gatedStore) Put(name string, body []byte) error { g.wait(); return g.Store.Put(name, body) }
 func (g *gatedStore) Get(name string) ([]byte, error)    { g.wait(); return g.Store.Get(name) }
+
 func (g *gatedStore) List(prefix, after string) iter.Seq2[store.Info, error] {
 	g.wait()
 	return g.Store.List(prefix, after)
@@ -416,6 +420,7 @@ func (g *gatedStore) List(prefix, after string) iter.Seq2[store.Info, error] {
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client func() store.Store) {
+		t.Helper()
 		f := plan(t, client(), 3, 12, 2)
 		dir := t.TempDir()
 		killed := start(t, client(), f, dir, slots(1000))
@@ -480,6 +485,7 @@ func TestRestartWithoutFiles(t *testing.T) {
 func TestRestartAfterLoss(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client func() store.Store) {
+		t.Helper()
 		for _, sealed := range []bool{true, false} {
 			f := plan(t, within(client(), sealed), 1, 4, 1)
 			objects := within(client(), sealed)
