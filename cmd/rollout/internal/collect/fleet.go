@@ -6,6 +6,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
@@ -110,7 +111,26 @@ func (o *Opened) openWorker(cfg sink.Config) (err error) {
 		return runfolder.ReadError(f.Store.String(), err)
 	}
 	o.dataset = o.worker
-	return o.openJournal(sink.Recovery{})
+	still := unclaimed{o.worker, map[string]bool{}}
+	for t := range o.worker.Known() {
+		still.known[collector.GroupID(t)] = true
+	}
+	return o.openJournal(sink.Recovery{}, still)
+}
+
+// An unclaimed is the dataset that decides which attempts of earlier processes can be taken over. Samples
+// of partitions that the spool no longer has count as done.
+type unclaimed struct {
+	*fleet.Worker
+	known map[string]bool // groups of the partitions that the spool still has
+}
+
+// Find is like the method of journal.Dataset.
+func (u unclaimed) Find(key string) (attempt int, class string, ok bool) {
+	if group := key[:max(0, strings.LastIndexByte(key, '-'))]; !u.known[group] {
+		return 0, "", true
+	}
+	return u.Worker.Find(key)
 }
 
 // addWorker makes the worker of a fleet the source of the tasks. It tries the scorer and the servers with

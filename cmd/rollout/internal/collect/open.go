@@ -124,16 +124,17 @@ func (o *Opened) open() (err error) {
 	if o.held, err = sink.ReadLedger(dir); err != nil { // sink.Create must recover the dataset first
 		return runfolder.ReadError(dir, err)
 	}
-	return o.openJournal(o.local.Recovered())
+	return o.openJournal(o.local.Recovered(), o.held)
 }
 
-// openJournal opens the journal, and finds the work that earlier processes left in it.
-func (o *Opened) openJournal(recovered sink.Recovery) (err error) {
+// openJournal opens the journal, and finds the work that earlier processes left in it. The dataset held
+// contains their finished samples.
+func (o *Opened) openJournal(recovered sink.Recovery, held journal.Dataset) (err error) {
 	p, h, dir := o.plan, o.plan.host, o.plan.dir()
 	if o.journal, err = journal.Open(filepath.Join(dir, runfolder.JournalDir), journal.Config{Mode: p.folder.Mode}); err != nil {
 		return runfolder.ReadError(dir, err)
 	}
 	o.leftovers = &leftovers.Agents{RunID: p.info.ID, Clients: p.clients, Keep: p.config.Agent.Keep || p.options.Reads, Say: h.Say, Note: h.Note}
-	o.recovery = h.Recovered(recovered, o.journal.Found(), o.leftovers.Find(o.journal, o.held))
+	o.recovery = h.Recovered(recovered, o.journal.Found(), o.leftovers.Find(o.journal, held))
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
@@ -22,17 +23,19 @@ type claimed struct {
 
 	open  int  // number of samples that the sink lacks and that have not moved
 	lost  bool // another worker has claimed the partition
-	moved int  // number of accepted samples that another worker must run again
+	ended bool // write has returned
+
+	moved atomic.Int64 // number of accepted samples that another worker must run again
 }
 
 // claim claims a partition with an epoch, and commits the samples in the spool. It returns nil if another
 // worker was faster. The samples in the spool are then dropped.
 func (w *Worker) claim(p int, epoch int64) (*claimed, error) {
 	dir, dataset := w.folder(p), Dataset(w.objects, p)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	cfg := w.cfg.Sink
+	if err := cfg.FS.MkdirAll(dir); err != nil {
 		return nil, err
 	}
-	cfg := w.cfg.Sink
 	cfg.RunID, cfg.Store, cfg.Epoch, cfg.Worker = w.cfg.Fleet.ID, dataset, epoch, w.name
 	d, err := sink.Create(dir, cfg)
 	if isLost(err) {
@@ -115,7 +118,7 @@ func (w *Worker) write(ctx context.Context, c *claimed) {
 	}
 	switch {
 	case isLost(err):
-		w.log.Warn("lost", "partition", c.partition, "epoch", c.epoch, "samples", c.moved)
+		w.log.Warn("lost", "partition", c.partition, "epoch", c.epoch, "samples", c.moved.Load())
 	case err != nil:
 		w.fail(err)
 	default:
@@ -123,6 +126,7 @@ func (w *Worker) write(ctx context.Context, c *claimed) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	c.ended = true
 	addStats(&w.stats, stats)
 	switch {
 	case isLost(err):

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/store"
 )
 
@@ -22,14 +23,14 @@ type spool struct {
 }
 
 // openSpool returns the id of the spool in dir, and creates the spool if dir has none.
-func openSpool(dir, fleet, at string) (string, error) {
+func openSpool(fsys sink.FS, dir, fleet, at string) (string, error) {
 	body, err := os.ReadFile(filepath.Join(dir, "spool.json"))
 	var s spool
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		s = spool{fleet, at, randomName()}
 		if body, err = json.Marshal(s); err == nil {
-			err = store.Folder(store.OS(), dir).PutNew("spool.json", append(body, '\n'))
+			err = store.Folder(fsys, dir).PutNew("spool.json", append(body, '\n'))
 		}
 		return s.Spool, exit.With(exit.Storage, err)
 	case err != nil:

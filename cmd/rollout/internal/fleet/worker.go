@@ -84,7 +84,10 @@ func Open(cfg Config) (*Worker, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	spool, err := openSpool(cfg.Dir, cfg.Fleet.ID, cfg.Store.String())
+	if cfg.Sink.FS == nil {
+		cfg.Sink.FS = sink.OS()
+	}
+	spool, err := openSpool(cfg.Sink.FS, cfg.Dir, cfg.Fleet.ID, cfg.Store.String())
 	if err != nil {
 		return nil, err
 	}
@@ -271,9 +274,7 @@ func (w *Worker) Append(ctx context.Context, s *tokenize.Sample, done func(error
 		err = c.dataset.Append(ctx, s, func(err error) {
 			if isLost(err) {
 				err = moved(p)
-				w.mu.Lock()
-				c.moved++
-				w.mu.Unlock()
+				c.moved.Add(1)
 			}
 			done(err)
 		})
@@ -302,7 +303,9 @@ func (w *Worker) Stats() sink.Stats {
 	defer w.mu.Unlock()
 	s := w.stats
 	for _, c := range w.claimed {
-		addStats(&s, c.dataset.Stats())
+		if !c.ended {
+			addStats(&s, c.dataset.Stats())
+		}
 	}
 	return s
 }
