@@ -112,7 +112,10 @@ func (o *Opened) openWorker(cfg sink.Config) (err error) {
 	}
 	o.dataset = o.worker
 	still := unclaimed{o.worker, map[string]bool{}}
-	for t := range o.worker.Known() {
+	for t, err := range o.worker.Known() {
+		if err != nil {
+			return err
+		}
 		still.known[collector.GroupID(t)] = true
 	}
 	return o.openJournal(sink.Recovery{}, still)
