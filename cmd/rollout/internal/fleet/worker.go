@@ -152,7 +152,9 @@ func (w *Worker) Run(ctx context.Context) error {
 			open = false
 		}
 	}
-	w.stopDatasets()
+	if ctx.Err() == nil { // otherwise the datasets abandon their open shards
+		w.stopDatasets()
+	}
 	w.datasets.Wait()
 	stop()
 	err := g.Wait()
