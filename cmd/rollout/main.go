@@ -104,6 +104,8 @@ func (p *program) rootCmd() *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		p.collectCmd(),
+		p.planCmd(),
+		p.workCmd(),
 		p.ctlCmd(),
 		p.simulateCmd(),
 		p.tapCmd(),

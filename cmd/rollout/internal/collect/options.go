@@ -13,11 +13,12 @@ import (
 type Options struct {
 	DryRun, JSON, Quiet bool
 	Resume              bool
-	Stream, Attached    bool // Stream: tasks arrive during the run; Attached: standard input is a pipe from the parent process
-	StreamFlag          bool // true if --stream was given
-	Reads               bool // true if the run reads server runs or sessions, and does not drive agents
-	IgnoreClaim         bool // --unclaimed: set-version has replaced the claimed policy version
-	RetryFailed         bool // collect the failed samples instead of the remaining samples
+	Stream, Attached    bool   // Stream: tasks arrive during the run; Attached: standard input is a pipe from the parent process
+	StreamFlag          bool   // true if --stream was given
+	Reads               bool   // true if the run reads server runs or sessions, and does not drive agents
+	IgnoreClaim         bool   // --unclaimed: set-version has replaced the claimed policy version
+	RetryFailed         bool   // collect the failed samples instead of the remaining samples
+	Fleet               *Fleet // the fleet to work for; nil for a run of its own
 }
 
 // ReadRuns sets Reads if tasks.from_runs or tasks.from_sessions is set. Such a run is a stream, except with
@@ -42,6 +43,9 @@ func CheckSameKind(l *config.Loader, info *runfolder.Info) error {
 	}
 	return runfolder.Refuse(l.Config.Output.Dir, exit.Complaints{fmt.Errorf("%s: this run %s and cannot %s", key, before.Does, now.Do)})
 }
+
+// arriving reports whether tasks arrive during the run.
+func (o *Options) arriving() bool { return o.Stream || o.Fleet != nil }
 
 // Check returns a complaint for each setting that conflicts with --stream or is valid only with it.
 func (o *Options) Check(l *config.Loader) (bad exit.Complaints) {

@@ -123,7 +123,7 @@ func (r *Running) finished(s *show.Summary) error {
 	case s.Skipped > told:
 		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d of %d samples were cut; --tail %s allows %d", s.Skipped, s.Planned, p.tail(), told)),
 			"an earlier process cut the samples beyond this limit; rollout collect --retry-failed --out "+dir+" collects them")
-	case !hasRows(p.dir(), s):
+	case p.options.Fleet == nil && !hasRows(p.dir(), s):
 		by := "by --tail"
 		if p.tail().Kind == collector.TailWait {
 			by = "at a deadline or because they were not needed"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/gateway"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
@@ -81,7 +82,12 @@ func (p *Plan) resumed() bool { return len(p.info.Invocations) > 1 }
 // byGroups reports whether the run commits whole groups.
 func (p *Plan) byGroups() bool { return p.options.Stream || p.config.Groups() }
 
-func (p *Plan) resumeCommand() string { return runfolder.ResumeCommand(p.dir()) }
+func (p *Plan) resumeCommand() string {
+	if f := p.options.Fleet; f != nil {
+		return "rollout work " + format.Shell(f.Location) + " --spool " + format.Shell(p.dir())
+	}
+	return runfolder.ResumeCommand(p.dir())
+}
 
 // readSettings opens the taps, and builds the other parts of the run that depend only on its
 // settings.
@@ -177,7 +183,7 @@ func (p *Plan) tryServers(ctx context.Context, task *collector.Task) (answered [
 // created, the run does not begin.
 func (p *planning) bound(ctx context.Context) (err error) {
 	planned, lowered := p.info.Tasks.Planned, ""
-	if p.options.Stream {
+	if p.options.arriving() {
 		planned = math.MaxInt32 // the number of a stream's samples is unknown
 	}
 	p.inFlight, lowered = machine.InFlight(p.config, planned, machine.This())

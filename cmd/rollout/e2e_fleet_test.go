@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/fleet"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/store"
+	"github.com/rollout-rl/rollout/sink/store/storetest"
+)
+
+// Three workers collect one fleet. One is killed for good, one is killed and started again with its spool,
+// and one is interrupted. Each sample is in the store once, checked by a reader of the store.
+func TestFleetKilled(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("a worker counts as dead only after a minute")
+	}
+	const n, samples = 60, 3
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "50ms..400ms")})
+	url, dir := serveSim(t, sim), t.TempDir()
+	at := filepath.Join(dir, "store")
+	list := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: n}))
+	mustRun(t, exit.OK, "plan", "--server", url, "--model", simModel, "--tasks", list, "--samples", fmt.Sprint(samples), "--out", at, "--partitions", "12")
+	work := func(name string) *process {
+		return startProgram(t, "rollout", nil, "work", at, "--spool", filepath.Join(dir, name), "--max-in-flight", "4", "--preflight", "connect")
+	}
+	holds := func(name string) bool { // the worker has finished a sample that is not in the store
+		waiting, _ := filepath.Glob(filepath.Join(dir, name, "partitions", "*", "wal", "*.wal"))
+		for _, path := range waiting {
+			if info, err := os.Stat(path); err == nil && info.Size() > 1000 {
+				return true
+			}
+		}
+		return false
+	}
+	a, b, c := work("a"), work("b"), work("c")
+	waitFor(t, "samples", func() bool { return holds("b") && holds("c") })
+	b.kill()
+	c.kill()
+	c = work("c")
+	waitFor(t, "more samples", func() bool { return holds("a") })
+	noError(t, a.cmd.Process.Signal(syscall.SIGTERM))
+	if code := a.wait(t, time.Minute); code != exit.Interrupted && code != exit.OK {
+		t.Errorf("the interrupted worker ended with %d: %s", code, a.said())
+	}
+	c.ends(t, 5*time.Minute, exit.OK)
+	if left := agentsLeft(t, sim); len(left) > 4 { // the agents of the worker that was killed for good
+		t.Errorf("agents are left: %q", left)
+	}
+
+	checkFleet(t, store.Folder(store.OS(), at), n, samples)
+	if strings.Contains(a.said()+b.said()+c.said(), "panic:") {
+		t.Error(a.said(), b.said(), c.said())
+	}
+}
+
+// checkFleet reads only the store: each sample of n tasks is in it once, all files are whole, and all
+// partitions are sealed.
+func checkFleet(t *testing.T, objects store.Store, n, samples int) {
+	t.Helper()
+	f := must(fleet.Read(objects))(t)
+	count := map[string]int{}
+	for p := range f.Partitions {
+		dataset := fleet.Dataset(objects, p)
+		log := must(sink.ReadLogIn(dataset, "", nil))(t)
+		for _, c := range log.Commits {
+			for _, s := range c.Samples {
+				count[s.Key]++
+			}
+		}
+		tasks := must(f.Tasks(objects, p))(t)
+		for _, task := range tasks {
+			for i := range samples {
+				if key := collector.SampleKey(task, i); count[key] != 1 {
+					t.Errorf("sample %s is in the store %d times", key, count[key])
+				}
+			}
+		}
+		if len(tasks) > 0 && !log.Sealed() {
+			t.Errorf("partition %d is not sealed", p)
+		}
+		report := must(sink.Verify(context.Background(), "", sink.VerifyOptions{Store: dataset, RunID: f.ID}))(t)
+		if report.ProblemCount > 0 {
+			t.Errorf("partition %d: %v", p, report.Problems)
+		}
+	}
+	if len(count) != n*samples {
+		t.Errorf("%d samples, want %d", len(count), n*samples)
+	}
+}
+
+// Two workers collect a fleet in a bucket that loses requests and answers.
+func TestFleetInBucket(t *testing.T) {
+	t.Parallel()
+	const n, samples = 20, 2
+	server := &storetest.Server{}
+	server.Create("bucket")
+	proxy := &storetest.Proxy{Server: server}
+	endpoint := serve(t, &http.Server{Handler: proxy})
+	proxy.Plan(storetest.Random(1, 0.05, storetest.Answer(503, "SlowDown"), storetest.Drop, storetest.Lose, storetest.Truncate))
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "50ms..400ms")})
+	url, dir := serveSim(t, sim), t.TempDir()
+	at := "s3://bucket/run1?region=eu-north-1&endpoint_override=" + endpoint
+	env := []string{"AWS_ACCESS_KEY_ID=" + storetest.Key, "AWS_SECRET_ACCESS_KEY=" + storetest.Secret}
+	list := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: n}))
+	startProgram(t, "rollout", env, "plan", "--server", url, "--model", simModel, "--tasks", list, "--samples", fmt.Sprint(samples), "--out", at, "--partitions", "8").
+		ends(t, time.Minute, exit.OK)
+	var workers []*process
+	for i := range 2 {
+		workers = append(workers, startProgram(t, "rollout", env, "work", at, "--spool", filepath.Join(dir, fmt.Sprint(i)), "--max-in-flight", "4", "--preflight", "connect"))
+	}
+	for _, w := range workers {
+		w.ends(t, 2*time.Minute, exit.OK)
+		if strings.Contains(w.said(), storetest.Secret) {
+			t.Error("the output contains the secret")
+		}
+	}
+	copied := t.TempDir()
+	for _, key := range server.Keys("bucket") {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/bucket/"+key, nil)
+		r.Header.Set("Authorization", "Credential="+storetest.Key+"/")
+		answer := httptest.NewRecorder()
+		server.ServeHTTP(answer, r)
+		path := filepath.Join(copied, filepath.FromSlash(strings.TrimPrefix(key, "run1/")))
+		noError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		noError(t, os.WriteFile(path, answer.Body.Bytes(), 0o600))
+	}
+	checkFleet(t, store.Folder(store.OS(), copied), n, samples)
+}
+
+// Each mistake in a fleet has one clear line and the right code.
+func TestFleetMistakes(t *testing.T) {
+	t.Parallel()
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
+	url, dir := serveSim(t, sim), t.TempDir()
+	at, list := filepath.Join(dir, "store"), writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4}))
+	plan := func(flags ...string) []string {
+		return append([]string{"plan", "--server", url, "--model", simModel, "--tasks", list, "--out", at}, flags...)
+	}
+	work := func(flags ...string) []string {
+		return append([]string{"work", at, "--spool", filepath.Join(dir, "spool"), "--preflight", "connect"}, flags...)
+	}
+	fails := func(code int, text string, args []string) {
+		t.Helper()
+		r := mustRun(t, code, args...)
+		contains(t, r.stderr, text)
+	}
+	fails(exit.Folder, "contains no fleet", work())
+	fails(exit.Usage, "--partitions -1: must be between 1 and 10000", plan("--partitions", "-1"))
+	fails(exit.Usage, "tasks.limit: not supported in a fleet", plan("--limit", "3"))
+	fails(exit.Storage, "Azure is not supported", []string{"work", "az://bucket/run", "--spool", dir})
+	mustRun(t, exit.OK, plan()...)
+	fails(exit.Folder, "already contains a fleet", plan())
+	fails(exit.Folder, "tokens.max_row_tokens", work("--max-row-tokens", "100"))
+	fails(exit.Usage, "--spool is not set", []string{"work", at})
+	mustRun(t, exit.OK, work()...)
+	mustRun(t, exit.OK, work()...) // nothing is left
+}

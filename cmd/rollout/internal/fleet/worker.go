@@ -1,0 +1,341 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/store"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A Config configures a Worker.
+type Config struct {
+	Store store.Store
+	Fleet *Fleet
+	// Dir is the spool, a folder on a local disk that only this process uses.
+	Dir string
+	// Sink configures the datasets. The worker sets the run id, the store, the epoch and the worker.
+	Sink sink.Config
+	// Slots returns the number of samples that the collector can work on at present. It is called from
+	// one goroutine at a time.
+	Slots func() int
+	// Logger receives a line for each partition that is claimed, sealed, left or lost. Default: none.
+	Logger *slog.Logger
+	// Clock is the monotonic clock of the leases. Default: the clock of the machine.
+	Clock Clock
+}
+
+// A Worker is one process of a fleet, as the task source and the sink of a collector:
+//
+//	w, err := fleet.Open(cfg)
+//	…
+//	g.Go(func() error { return w.Run(ctx) })
+//	cfg.Sink, cfg.Admit, cfg.More = w, w.Admit, w.Tasks
+//	cfg.Left = journal.Resume(w)
+//	… c.Run(ctx, w.Known()) …
+//	err = w.Close(ctx)
+type Worker struct {
+	cfg     Config
+	objects store.Store
+	clock   Clock
+	log     *slog.Logger
+	spool   string // id of the spool
+	name    string // of the worker: the id of the spool and a random text
+
+	// These fields belong to Open, and then to the goroutine of Tasks.
+	search
+	known []*claimed // partitions that the spool had
+
+	adopt    chan *claimed   // to Run, which writes the samples
+	wake     chan struct{}   // signals Tasks that a sample or a partition has ended
+	failed   context.Context //nolint:containedctx // done when the worker has failed; used like a channel
+	fail     func(error)     // ends failed with a cause; only the first call counts
+	closing  chan struct{}   // closed by Close
+	ended    chan struct{}   // closed when Run has returned
+	closed   sync.Once       // for closing
+	datasets sync.WaitGroup  // counts the datasets that are being written
+	stop     context.Context //nolint:containedctx // is done, for Close of a dataset that must not wait
+
+	mu      sync.Mutex
+	pulse   pulse
+	claimed map[int]*claimed // by partition; a lost one stays until its samples have ended
+	sealed  map[int]bool     // partitions that are known to be sealed
+	stats   sink.Stats       // of datasets that are closed
+}
+
+// Open opens a worker with its spool. It sends the first heartbeat, and claims the partitions of the
+// process that used the spool before. If the store is away, Open waits.
+//
+// Open returns an error with the code Folder if the spool belongs to another fleet. It must not be called
+// while another process uses the spool.
+func Open(cfg Config) (*Worker, error) {
+	if cfg.Clock == nil {
+		cfg.Clock = machineClock{}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Sink.FS == nil {
+		cfg.Sink.FS = sink.OS()
+	}
+	spool, err := openSpool(cfg.Sink.FS, cfg.Dir, cfg.Fleet.ID, cfg.Store.String())
+	if err != nil {
+		return nil, err
+	}
+	w := &Worker{
+		cfg: cfg, objects: cfg.Store, clock: cfg.Clock, log: cfg.Logger, spool: spool, name: spool + "-" + randomName(),
+		adopt: make(chan *claimed), wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}),
+		claimed: map[int]*claimed{}, sealed: map[int]bool{},
+		pulse: pulse{beats: make(chan struct{}), left: map[int]int64{}},
+	}
+	failed, fail := context.WithCancelCause(context.Background())
+	w.failed, w.fail = failed, func(err error) { fail(err) }
+	stopped, stop := context.WithCancel(context.Background())
+	stop()
+	w.stop = stopped
+	w.search = newSearch(cfg.Fleet)
+	for p, of := range cfg.Fleet.Partitions {
+		if of.Tasks == 0 {
+			w.sealed[p] = true
+		}
+	}
+	if err := w.sendBeat(w.clock.Now()); err != nil {
+		return nil, err
+	}
+	if err := w.reclaim(); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Name returns the name of the worker in its claims and its heartbeat.
+func (w *Worker) Name() string { return w.name }
+
+// Run sends heartbeats and writes the samples. It returns when ctx is done, when the worker has failed, or
+// when Close was called and all accepted samples have been committed. Then all of its goroutines have
+// ended, and the done function of every accepted sample has been called. The last heartbeat hands the
+// partitions that are not sealed to other workers.
+func (w *Worker) Run(ctx context.Context) error {
+	defer close(w.ended)
+	beating, stop := context.WithCancel(ctx)
+	defer stop()
+	var g errgroup.Group
+	g.Go(func() error {
+		err := w.beat(beating)
+		if err != nil {
+			w.fail(fmt.Errorf("%w: %w", collector.ErrStorage, err))
+		}
+		return err
+	})
+	write := func(c *claimed) { w.datasets.Go(func() { w.write(ctx, c) }) }
+	for _, c := range w.known {
+		write(c)
+	}
+	for open := true; open; {
+		select {
+		case c := <-w.adopt:
+			write(c)
+		case <-w.closing:
+			open = false
+		case <-w.failed.Done():
+			open = false
+		case <-ctx.Done():
+			open = false
+		}
+	}
+	if ctx.Err() == nil { // otherwise the datasets abandon their open shards
+		w.stopDatasets()
+	}
+	w.datasets.Wait()
+	stop()
+	err := g.Wait()
+	switch {
+	case w.failed.Err() != nil:
+		return context.Cause(w.failed)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err == nil:
+		err = w.sendBeat(w.clock.Now())
+	}
+	return err
+}
+
+func (w *Worker) stopDatasets() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.claimed {
+		_ = c.dataset.Close(w.stop) // does not wait; write returns the error
+	}
+}
+
+// Close makes Append refuse further samples, and makes Run commit the accepted samples and return. The
+// caller must have ended Tasks. Close returns Run's error. If ctx is done before Run returns, Close returns
+// the cause of ctx.
+func (w *Worker) Close(ctx context.Context) error {
+	w.closed.Do(func() { close(w.closing) })
+	select {
+	case <-w.ended:
+		if w.failed.Err() != nil {
+			return context.Cause(w.failed)
+		}
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Known yields the tasks of the partitions that the spool had.
+func (w *Worker) Known() iter.Seq2[*collector.Task, error] {
+	return func(yield func(*collector.Task, error) bool) {
+		for _, c := range w.known {
+			for _, t := range c.tasks {
+				if !yield(t, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Tasks yields the tasks of one partition after another. It claims a partition when the collector has fewer
+// open samples than Config.Slots. It ends when ctx is done or all partitions are sealed. Use the method as
+// collector.Config.More, and call Run before.
+func (w *Worker) Tasks(ctx context.Context) iter.Seq2[*collector.Task, error] {
+	return func(yield func(*collector.Task, error) bool) {
+		for {
+			c, err := w.next(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if c == nil {
+				return
+			}
+			for _, t := range c.tasks {
+				if !yield(t, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Len and Find implement journal.Dataset. They describe the partitions that this worker has taken over.
+func (w *Worker) Len() int { return w.cfg.Fleet.Samples() }
+
+// Find is like the method of sink.Ledger.
+func (w *Worker) Find(key string) (attempt int, class string, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.claimed {
+		if attempt, class, ok = c.ledger.Find(key); ok {
+			return attempt, class, ok
+		}
+	}
+	return 0, "", false
+}
+
+// Admit waits until the worker has a fresh heartbeat. If another worker has claimed the partition of the
+// attempt's task, the error wraps collector.ErrMoved. Use the method as collector.Config.Admit.
+func (w *Worker) Admit(ctx context.Context, a collector.Attempt) error {
+	if err := w.awaitBeat(ctx); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := PartitionOf(a.Task.ID, len(w.cfg.Fleet.Partitions))
+	if c := w.claimed[p]; c == nil || c.lost {
+		w.endSample(c)
+		return moved(p)
+	}
+	return nil
+}
+
+// Append adds a sample to the dataset of its partition, like the method of sink.Dataset. If another worker
+// has claimed the partition, the error or the argument of done wraps collector.ErrMoved.
+func (w *Worker) Append(ctx context.Context, s *tokenize.Sample, done func(error)) error {
+	p := PartitionOf(s.TaskID, len(w.cfg.Fleet.Partitions))
+	w.mu.Lock()
+	c := w.claimed[p]
+	lost := c == nil || c.lost
+	w.mu.Unlock()
+	err := moved(p)
+	if !lost {
+		err = c.dataset.Append(ctx, s, func(err error) {
+			if isLost(err) {
+				err = moved(p)
+				c.moved.Add(1)
+			}
+			done(err)
+		})
+	}
+	if isLost(err) {
+		err = moved(p)
+	}
+	if err == nil || errors.Is(err, collector.ErrMoved) {
+		w.mu.Lock()
+		w.endSample(c)
+		w.mu.Unlock()
+	}
+	return err
+}
+
+func moved(p int) error { return fmt.Errorf("partition %04d: %w", p, collector.ErrMoved) }
+
+// isLost reports whether a dataset has ended because another worker has claimed or sealed it.
+func isLost(err error) bool {
+	return errors.Is(err, sink.ErrFenced) || errors.Is(err, sink.ErrSealed) || errors.Is(err, collector.ErrMoved)
+}
+
+// Stats returns the sums over the datasets of this worker.
+func (w *Worker) Stats() sink.Stats {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.stats
+	for _, c := range w.claimed {
+		if !c.ended {
+			addStats(&s, c.dataset.Stats())
+		}
+	}
+	return s
+}
+
+func addStats(s *sink.Stats, o sink.Stats) {
+	s.Commits += o.Commits
+	s.Shards += o.Shards
+	s.Bytes += o.Bytes
+	s.Merges += o.Merges
+	s.MergeErrors += o.MergeErrors
+	s.Samples += o.Samples
+	s.Failed += o.Failed
+	s.Rows += o.Rows
+	s.Failures += o.Failures
+	s.Tokens.Add(o.Tokens)
+	s.Pending += o.Pending
+	s.WALBytes += o.WALBytes
+	s.WALSyncs += o.WALSyncs
+	s.BytesInFlight += o.BytesInFlight
+}
+
+func (w *Worker) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *Worker) folder(p int) string {
+	return filepath.Join(w.cfg.Dir, filepath.FromSlash(partitionName(p)))
+}
