@@ -49,7 +49,7 @@ func (w *Worker) claim(p int, epoch int64) (*claimed, error) {
 		return nil, err
 	}
 	if epoch > 1 {
-		if c.ledger, err = sink.ReadLedgerIn(dataset, dir); err != nil {
+		if c.ledger, err = sink.ReadLedger(dataset, dir); err != nil {
 			return nil, err
 		}
 	}
