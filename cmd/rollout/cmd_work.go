@@ -36,12 +36,22 @@ uses the settings of the plan; pass the flags of rollout collect to change them.
 	f.StringVar(&spool, "spool", "", "keep samples that are not yet in the store in the local folder `DIR`")
 	f.BoolVar(&o.JSON, "json", false, "print JSON lines: launch, status, commit, warning, done and group events")
 	f.BoolVar(&o.Quiet, "quiet", false, "print only errors")
+	f.Bool("retry-failed", false, "")
+	_ = f.MarkHidden("retry-failed") // it is only refused with a better error
 	load := config.AddFlags(cmd, p.getenv, p.environ)
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		var earlier *runfolder.Earlier // nil if the spool is new
 		defer func() { err = errors.Join(err, earlier.Close()) }()
 		if spool == "" {
 			return exit.Hint(exit.Usagef("--spool is not set"), "pass a folder on a local disk, such as --spool /tmp/spool")
+		}
+		for flag, why := range map[string]string{
+			"tasks": "the tasks are those of rollout plan", "out": "rows go to STORE, and other files to --spool",
+			"retry-failed": "a partition is complete when its samples have succeeded or failed; plan another fleet with the tasks that failed",
+		} {
+			if cmd.Flags().Changed(flag) {
+				return exit.Hint(exit.Usagef("--%s: not supported by work", flag), why)
+			}
 		}
 		ctx, location := cmd.Context(), args[0]
 		objects, err := p.openStore(ctx, location)
@@ -59,9 +69,13 @@ uses the settings of the plan; pass the flags of rollout collect to change them.
 		l, err := load(func(l *config.Loader) (err error) {
 			l.Config.Output.Dir = spool
 			if earlier, err = runfolder.Find(l, false, false); err == nil {
-				l.FromRun(of.Config)
+				err = o.Fleet.CheckSpool(spool, earlier)
 			}
-			return err
+			if err != nil {
+				return exit.Refuse(exit.Code(err), err, "start each worker with its own --spool, an empty folder or one that it used before")
+			}
+			l.FromRun(of.Config)
+			return nil
 		})
 		if l == nil || err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/fleet"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
@@ -166,6 +167,64 @@ func TestFleetMistakes(t *testing.T) {
 	fails(exit.Folder, "already contains a fleet", plan())
 	fails(exit.Folder, "tokens.max_row_tokens", work("--max-row-tokens", "100"))
 	fails(exit.Usage, "--spool is not set", []string{"work", at})
+	fails(exit.Usage, "--tasks: not supported by work", work("--tasks", list))
+	fails(exit.Usage, "--retry-failed: not supported by work", work("--retry-failed"))
+	fails(exit.Folder, "tasks.samples: the fleet has 1, but you set 3 (--samples)", work("--samples", "3"))
+
+	spool := filepath.Join(dir, "spool")
 	mustRun(t, exit.OK, work()...)
 	mustRun(t, exit.OK, work()...) // nothing is left
+	fails(exit.Folder, spool+" is the spool of a worker for "+at, []string{"collect", "--resume", "--out", spool})
+	run := filepath.Join(dir, "run")
+	mustRun(t, exit.OK, "collect", "--server", url, "--model", simModel, "--tasks", list, "--out", run)
+	fails(exit.Folder, run+" contains a run", []string{"work", at, "--spool", run})
+	fails(exit.Folder, run+" contains a run", []string{"plan", "--server", url, "--model", simModel, "--tasks", list, "--out", run})
+	fails(exit.Folder, "start each worker with its own --spool", []string{"work", at, "--spool", at})
+
+	other := filepath.Join(dir, "other")
+	mustRun(t, exit.OK, "plan", "--server", url, "--model", simModel, "--tasks", list, "--out", other)
+	fails(exit.Folder, spool+" is the spool of the fleet ", []string{"work", other, "--spool", spool})
+	lock := must(runfolder.TakeLock(spool, 0o600))(t)
+	defer func() { noError(t, lock.Close()) }()
+	fails(exit.Locked, "start each worker with its own --spool", work())
+	tasks := must(filepath.Glob(filepath.Join(other, "tasks", "*", "*.zst")))(t)
+	for _, path := range tasks {
+		noError(t, os.Remove(path))
+		noError(t, os.WriteFile(path, []byte("changed"), 0o600))
+	}
+	fails(exit.Verify, "these are not the tasks that rollout plan wrote", []string{"work", other, "--spool", filepath.Join(dir, "spool2"), "--preflight", "connect"})
+	plan0 := filepath.Join(other, "fleet.json")
+	body := must(os.ReadFile(plan0))(t)
+	noError(t, os.Remove(plan0))
+	noError(t, os.WriteFile(plan0, append([]byte("x"), body...), 0o600))
+	fails(exit.Verify, "its checksum is wrong", []string{"work", other, "--spool", filepath.Join(dir, "spool2")})
+}
+
+// A bucket that a worker cannot use is one clear line with the code of the storage.
+func TestFleetBuckets(t *testing.T) {
+	t.Parallel()
+	server := &storetest.Server{}
+	server.Create("bucket")
+	proxy := &storetest.Proxy{Server: server}
+	endpoint := serve(t, &http.Server{Handler: proxy})
+	env := []string{"AWS_ACCESS_KEY_ID=" + storetest.Key, "AWS_SECRET_ACCESS_KEY=" + storetest.Secret}
+	for _, c := range []struct {
+		name, bucket, text string
+		code               int
+		fault              func(*http.Request) storetest.Fault
+	}{
+		{"wrong bucket", "other", "create it, or correct the name or the endpoint", exit.Storage, nil},
+		{"no fleet", "bucket", "contains no fleet", exit.Folder, nil},
+		{"no permission", "bucket", "allow s3:ListBucket", exit.Storage, func(*http.Request) storetest.Fault { return storetest.Answer(403, "AccessDenied") }},
+		{"wrong clock", "bucket", "synchronize it", exit.Storage, func(*http.Request) storetest.Fault { return storetest.Answer(403, "RequestTimeTooSkewed") }},
+		{"away", "bucket", "check " + endpoint, exit.Storage, func(*http.Request) storetest.Fault { return storetest.Answer(503, "SlowDown") }},
+	} {
+		proxy.Plan(c.fault)
+		at := "s3://" + c.bucket + "/run1?region=eu-north-1&endpoint_override=" + endpoint
+		p := startProgram(t, "rollout", env, "work", at, "--spool", filepath.Join(t.TempDir(), "spool"))
+		p.ends(t, time.Minute, c.code)
+		if said := p.said(); !strings.Contains(said, c.text) || strings.Contains(said, storetest.Secret) || strings.Count(said, "rollout: ") > 2 {
+			t.Errorf("%s: %s", c.name, said)
+		}
+	}
 }

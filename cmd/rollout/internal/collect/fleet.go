@@ -6,11 +6,13 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/fleet"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector"
@@ -25,13 +27,33 @@ type Fleet struct {
 	Location string // as the user gave it
 }
 
+// CheckSpool returns an error unless the run in the folder of a spool is a worker of the fleet.
+func (f *Fleet) CheckSpool(dir string, earlier *runfolder.Earlier) error {
+	if earlier == nil {
+		return nil
+	}
+	what := "contains a run"
+	if of := earlier.Info.Fleet; of != nil {
+		if of.ID == f.ID {
+			return nil
+		}
+		what = "is the spool of the fleet " + of.ID + " in " + of.Location
+	}
+	return exit.With(exit.Folder, fmt.Errorf("%s %s", dir, what))
+}
+
 // check refuses settings that would change the rows.
 func (f *Fleet) check(p *planning) error {
 	if f == nil {
 		return nil
 	}
 	info := runfolder.Info{Config: f.Config, Identity: f.Identity, Model: f.Model}
-	if bad := runfolder.Changes(p.loader, &info, p.identity, p.settings.model, true); bad != nil {
+	bad := runfolder.Changes(p.loader, &info, p.identity, p.settings.model, true)
+	const key = "tasks.samples"
+	if s := p.loader.ByKey[key]; string(f.Config["tasks"]["samples"]) != strconv.Itoa(p.config.Tasks.Samples) {
+		bad = append(bad, fmt.Errorf("%s: the fleet has %s, but you set %d%s", key, f.Config["tasks"]["samples"], p.config.Tasks.Samples, s.Given()))
+	}
+	if bad != nil {
 		return exit.Refuse(exit.Folder, bad, "remove these settings, or plan another fleet with them; all workers of a fleet write the same kind of rows")
 	}
 	return nil
@@ -49,6 +71,9 @@ func CheckFleet(c *config.Config) (bad exit.Complaints) {
 	complain(c.Run.Tail.Kind == collector.TailWait, "run.tail %s", c.Run.Tail)
 	complain(c.Tasks.UntilGroups == 0, "tasks.until_groups")
 	complain(c.Tasks.Limit == 0, "tasks.limit")
+	if n := c.Output.ShardBytes; n > sink.MaxStoredShard && n != sink.DefaultMaxShardBytes {
+		bad = append(bad, fmt.Errorf("output.shard_bytes: must be at most %s in a fleet", format.Size(sink.MaxStoredShard)))
+	}
 	return bad
 }
 
@@ -98,7 +123,8 @@ func (p *planning) planned() iter.Seq2[*collector.Task, error] {
 func (o *Opened) openWorker(cfg sink.Config) (err error) {
 	p := o.plan
 	f := p.options.Fleet
-	o.worker, err = fleet.Open(fleet.Config{Store: f.Store, Fleet: f.Fleet, Dir: p.dir(), Sink: cfg, Logger: p.host.Log.Logger, Slots: func() int {
+	cfg.MaxShardBytes = min(cfg.MaxShardBytes, sink.MaxStoredShard) // the default is larger
+	o.worker, err = fleet.Open(fleet.Config{Store: f.Store, Fleet: f.Fleet, RunID: p.info.ID, Dir: p.dir(), Sink: cfg, Logger: p.host.Log.Logger, Slots: func() int {
 		slots := 0
 		for _, e := range o.stats().Endpoints {
 			if !e.Down && !e.Lost {

@@ -31,6 +31,9 @@ func (o *Options) ReadRuns(c *config.Config) {
 // CheckSameKind returns an error if a resumed run would get its rollouts from another kind of source
 // than before.
 func CheckSameKind(l *config.Loader, info *runfolder.Info) error {
+	if f := info.Fleet; f != nil {
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s is the spool of a worker for %s", l.Config.Output.Dir, f.Location)), "continue with: "+runfolder.ResumeCommand(l.Config.Output.Dir))
+	}
 	had := config.NewLoader(func(string) string { return "" })
 	had.FromRun(info.Config, "tasks", "harness")
 	before, now := had.Config.Kind(), l.Config.Kind()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/gateway"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
@@ -82,11 +81,14 @@ func (p *Plan) resumed() bool { return len(p.info.Invocations) > 1 }
 // byGroups reports whether the run commits whole groups.
 func (p *Plan) byGroups() bool { return p.options.Stream || p.config.Groups() }
 
-func (p *Plan) resumeCommand() string {
+func (p *Plan) resumeCommand() string { return runfolder.ResumeCommand(p.dir()) }
+
+// rowsAt returns the place of the run's rows: its folder, or the store of a fleet.
+func (p *Plan) rowsAt() string {
 	if f := p.options.Fleet; f != nil {
-		return "rollout work " + format.Shell(f.Location) + " --spool " + format.Shell(p.dir())
+		return f.Location
 	}
-	return runfolder.ResumeCommand(p.dir())
+	return p.dir()
 }
 
 // readSettings opens the taps, and builds the other parts of the run that depend only on its

@@ -131,10 +131,7 @@ func (r *Running) Run(ctx context.Context) error {
 	}
 	r.reportDrained(runErr)
 	s := show.Summarize(stats, o.dataset.Stats(), p.settings.prompter.Stats(), &h.Tally, took)
-	s.RunID, s.Dir, s.BadTasks = p.info.ID, p.dir(), p.tasks.Bad
-	if f := p.options.Fleet; f != nil {
-		s.Dir = f.Location // the readers need the rows
-	}
+	s.RunID, s.Dir, s.BadTasks = p.info.ID, p.rowsAt(), p.tasks.Bad
 	s.Invocation, s.Recovered, s.OpenFound = len(p.info.Invocations), o.recovery.Samples, o.recovery.Open
 	if sinkErr != nil {
 		s.Durable = runfolder.Waiting(p.dir())

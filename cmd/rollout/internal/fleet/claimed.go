@@ -1,15 +1,20 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/frame"
 )
 
 // A claimed is a partition that this worker has claimed. Its mutable fields are guarded by Worker.mu.
@@ -19,7 +24,8 @@ type claimed struct {
 	tasks     []*collector.Task
 	ledger    *sink.Ledger // the samples that were in the dataset before the claim
 	dataset   *sink.Dataset
-	cancel    context.CancelCauseFunc // ends the writing; set by write
+	writing   context.Context //nolint:containedctx // of write
+	cancel    context.CancelCauseFunc
 
 	open  int  // number of samples that the sink lacks and that have not moved
 	lost  bool // another worker has claimed the partition
@@ -30,28 +36,28 @@ type claimed struct {
 
 // claim claims a partition with an epoch, and commits the samples in the spool. It returns nil if another
 // worker was faster. The samples in the spool are then dropped.
-func (w *Worker) claim(p int, epoch int64) (*claimed, error) {
-	dir, dataset := w.folder(p), Dataset(w.objects, p)
-	cfg := w.cfg.Sink
+func (w *Worker) claim(p int, epoch int64) (_ *claimed, err error) {
+	w.ends[p] = end{taken: true} // what was known before the claim is old now
+	dir, cfg := w.folder(p), w.cfg.Sink
 	if err := cfg.FS.MkdirAll(dir); err != nil {
 		return nil, err
 	}
-	cfg.RunID, cfg.Store, cfg.Epoch, cfg.Worker = w.cfg.Fleet.ID, dataset, epoch, w.name
-	d, err := sink.Create(dir, cfg)
-	if isLost(err) {
+	cfg.RunID, cfg.Store, cfg.Epoch, cfg.Worker = w.cfg.Fleet.ID, Dataset(w.objects, p), epoch, w.name
+	c := &claimed{partition: p, epoch: epoch}
+	if c.dataset, err = sink.Create(dir, cfg); isLost(err) {
 		return nil, w.drop(p)
 	}
+	if err == nil {
+		c.tasks, err = w.cfg.Fleet.Tasks(w.objects, p)
+	}
+	if err == nil && epoch > 1 {
+		c.ledger, err = sink.ReadLedger(cfg.Store, dir)
+	}
+	if _, damaged := errors.AsType[*frame.CorruptError](err); damaged {
+		return nil, exit.Refuse(exit.Verify, fmt.Errorf("%s: %w", dir, err), "pass another folder with --spool; the samples in this one are collected again")
+	}
 	if err != nil {
-		return nil, err
-	}
-	c := &claimed{partition: p, epoch: epoch, dataset: d, cancel: func(error) {}}
-	if c.tasks, err = w.cfg.Fleet.Tasks(w.objects, p); err != nil {
-		return nil, err
-	}
-	if epoch > 1 {
-		if c.ledger, err = sink.ReadLedger(dataset, dir); err != nil {
-			return nil, err
-		}
+		return nil, fmt.Errorf("%s: %w", partitionName(p), err)
 	}
 	for _, t := range c.tasks {
 		group := collector.GroupID(t)
@@ -61,11 +67,43 @@ func (w *Worker) claim(p int, epoch int64) (*claimed, error) {
 			}
 		}
 	}
+	c.writing, c.cancel = context.WithCancelCause(w.killed)
 	w.mu.Lock()
-	w.claimed[p] = c
+	w.claimed[p], w.pulse.Claims[p] = c, Claim{Epoch: epoch}
 	w.mu.Unlock()
-	w.log.Info("claimed", "partition", p, "epoch", epoch, "samples", c.open, "recovered", d.Recovered().Replayed)
+	w.log.Info("claimed", "partition", p, "epoch", epoch, "samples", c.open, "recovered", c.dataset.Recovered().Replayed)
 	return c, nil
+}
+
+// reclaim claims the partitions of the process that used the spool before. It drops those that another
+// worker has claimed.
+func (w *Worker) reclaim() error {
+	folders, err := os.ReadDir(filepath.Join(w.cfg.Dir, partitionsDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return exit.With(exit.Storage, err)
+	}
+	for _, f := range folders {
+		p, err := strconv.Atoi(f.Name())
+		if err != nil || p < 0 || p >= len(w.ends) || filepath.Base(partitionName(p)) != f.Name() {
+			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s is not a partition of the fleet", filepath.Join(w.cfg.Dir, partitionsDir, f.Name()))), "remove it")
+		}
+		end, err := readEnd(Dataset(w.objects, p))
+		var c *claimed
+		switch {
+		case err != nil:
+		case end.sealed || !w.isOurs(end.worker):
+			err = w.drop(p)
+		default:
+			c, err = w.claim(p, end.epoch+1)
+		}
+		if err != nil {
+			return err
+		}
+		if c != nil {
+			w.known = append(w.known, c)
+		}
+	}
+	return nil
 }
 
 // drop removes a partition from the spool, with the samples that are in no commit.
@@ -77,10 +115,9 @@ func (w *Worker) drop(p int) error {
 			return err
 		}
 		for _, err := range log.Waiting() {
-			if err != nil {
-				return err
+			if err == nil { // damage does not matter, because another worker collects the samples
+				n++
 			}
-			n++
 		}
 	}
 	if n > 0 {
@@ -89,25 +126,30 @@ func (w *Worker) drop(p int) error {
 	return os.RemoveAll(dir)
 }
 
-// write writes the samples of a partition until the sink has all of them, the partition is lost or ctx is
-// done. It then seals the partition, if no sample is left.
-func (w *Worker) write(ctx context.Context, c *claimed) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+// start starts the writing of a partition.
+func (w *Worker) start(c *claimed) error {
 	w.mu.Lock()
-	c.cancel = cancel
-	if c.lost {
-		cancel(moved(c.partition))
+	defer w.mu.Unlock()
+	if w.stopped {
+		return cmp.Or(context.Cause(w.failed), sink.ErrClosed)
 	}
-	if c.open == 0 {
-		_ = c.dataset.Close(w.stop) // does not wait
+	w.writers.Go(func() { w.write(c) })
+	return nil
+}
+
+// write writes the samples of a partition until the sink has all of them, or the partition is lost, or the
+// worker ends. It then seals the partition, if no sample is left.
+func (w *Worker) write(c *claimed) {
+	defer c.cancel(nil)
+	w.settle(c, 0)
+	err := c.dataset.Run(c.writing)
+	w.mu.Lock()
+	state := stateLeft
+	if c.open == 0 && !c.lost {
+		state = stateSealed
 	}
 	w.mu.Unlock()
-	err := c.dataset.Run(ctx)
-	w.mu.Lock()
-	whole := c.open == 0 && !c.lost
-	w.mu.Unlock()
-	if err == nil && whole {
+	if err == nil && state == stateSealed {
 		err = c.dataset.Seal()
 	}
 	stats := c.dataset.Stats()
@@ -116,39 +158,38 @@ func (w *Worker) write(ctx context.Context, c *claimed) {
 			err = errors.Join(err, rerr)
 		}
 	}
-	switch {
-	case isLost(err):
-		w.log.Warn("lost", "partition", c.partition, "epoch", c.epoch, "samples", c.moved.Load())
-	case err != nil:
-		w.fail(err)
-	default:
-		w.log.Info("left", "partition", c.partition, "epoch", c.epoch, "sealed", whole)
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	defer w.signal()
 	c.ended = true
 	addStats(&w.stats, stats)
 	switch {
 	case isLost(err):
+		w.log.Warn("lost", "partition", c.partition, "epoch", c.epoch, "samples", c.moved.Load())
 		c.lost = true
+		delete(w.pulse.Claims, c.partition)
 		w.forget(c)
-	case err == nil:
-		w.pulse.left[c.partition] = c.epoch
-		w.sealed[c.partition] = whole
+	case err != nil:
+		w.fail(err)
+	default:
+		w.log.Info("left", "partition", c.partition, "epoch", c.epoch, "sealed", state == stateSealed)
+		w.pulse.Claims[c.partition] = Claim{c.epoch, state}
+		w.sealed[c.partition] = state == stateSealed
 		delete(w.claimed, c.partition)
 	}
-	w.signal()
 }
 
-// endSample records that the sink has a sample of a partition, or that the sample has moved. c is nil if
-// the worker no longer knows the partition. The caller must have locked w.mu.
-func (w *Worker) endSample(c *claimed) {
+// settle subtracts n from the number of open samples of a partition. If none is left, write then seals the
+// partition. c is nil if the worker no longer knows the partition.
+func (w *Worker) settle(c *claimed, n int) {
 	if c == nil {
 		return
 	}
-	c.open--
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.open -= n
 	if c.open == 0 && !c.lost {
-		_ = c.dataset.Close(w.stop) // does not wait; write seals the partition
+		_ = c.dataset.Close(w.stop) // does not wait; write returns the error
 	}
 	w.forget(c)
 	w.signal()
@@ -160,29 +201,4 @@ func (w *Worker) forget(c *claimed) {
 	if c.lost && c.open <= 0 && w.claimed[c.partition] == c {
 		delete(w.claimed, c.partition)
 	}
-}
-
-// checkClaims looks for claims of other workers in the logs of this worker's partitions.
-func (w *Worker) checkClaims() error {
-	w.mu.Lock()
-	var list []*claimed
-	for _, c := range w.claimed {
-		if !c.lost {
-			list = append(list, c)
-		}
-	}
-	w.mu.Unlock()
-	for _, c := range list {
-		end, err := readEnd(Dataset(w.objects, c.partition), logEnd{epoch: c.epoch, worker: w.name})
-		if err != nil {
-			return err
-		}
-		if end.epoch > c.epoch {
-			w.mu.Lock()
-			c.lost = true
-			c.cancel(moved(c.partition))
-			w.mu.Unlock()
-		}
-	}
-	return nil
 }

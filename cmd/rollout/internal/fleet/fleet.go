@@ -109,11 +109,13 @@ func CheckNew(objects store.Store) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return exit.With(exit.Storage, err)
 	}
-	for info, err := range objects.List("_commits/", "") {
-		if err != nil {
-			return exit.With(exit.Storage, err)
+	for _, name := range []string{runfolder.RunFile, "_commits/"} {
+		for _, err := range objects.List(name, "") {
+			if err != nil {
+				return exit.With(exit.Storage, err)
+			}
+			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s contains a run", objects)), "pass another prefix with --out")
 		}
-		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s contains a run (%s)", objects, info.Name)), "pass another prefix with --out")
 	}
 	return nil
 }

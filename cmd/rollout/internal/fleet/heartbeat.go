@@ -5,8 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"os"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // The times of the package comment. A worker that is alive is never mistaken for dead, because its
@@ -29,23 +34,37 @@ type machineClock struct{}
 func (machineClock) Now() time.Time                         { return time.Now() } // with a monotonic reading
 func (machineClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
-// A heartbeat is the content of workers/NAME.json.
-type heartbeat struct {
-	Counter int64  `json:"counter"` // from 1
-	Host    string `json:"host,omitempty"`
-	PID     int    `json:"pid,omitempty"`
-	// Left contains the partitions that the worker has sealed or left, and the epochs of its claims.
-	Left map[int]int64 `json:"left,omitempty"`
+// A Heartbeat is the content of workers/NAME.json. It is only a hint, because it can be old.
+type Heartbeat struct {
+	Counter int64 `json:"counter"` // from 1
+	// RunID is the run id of the worker's collector, with which its agents are tagged.
+	RunID string `json:"run_id"`
+	Host  string `json:"host,omitempty"`
+	PID   int    `json:"pid,omitempty"`
+	// Claims contains the last claims of the worker, by partition, except for those that it has lost.
+	Claims map[int]Claim `json:"claims,omitempty"`
 }
 
-func heartbeatName(worker string) string { return "workers/" + worker + ".json" }
+// A Claim is a claim in a heartbeat.
+type Claim struct {
+	Epoch int64  `json:"epoch"`
+	State string `json:"state,omitempty"` // sealed, left, or empty if the worker has the partition
+}
+
+const (
+	stateSealed = "sealed"
+	stateLeft   = "left"
+
+	workersDir = "workers/"
+)
+
+func heartbeatName(worker string) string { return workersDir + worker + ".json" }
 
 // A pulse is the state of the worker's own heartbeat.
 type pulse struct {
-	counter int64         // of the last request; used by one goroutine at a time
-	acked   time.Time     // start of the last request that the store has acknowledged; zero before the first
-	beats   chan struct{} // closed and replaced after each acknowledged request
-	left    map[int]int64 // see heartbeat
+	Heartbeat
+	acked time.Time     // start of the last request that the store has acknowledged; zero before the first
+	beats chan struct{} // closed and replaced after each acknowledged request
 }
 
 // fresh reports whether the last acknowledged heartbeat is new enough to start attempts. The caller must
@@ -92,10 +111,9 @@ func (w *Worker) beat(ctx context.Context) error {
 // have claimed the partitions of this worker in the meantime. sendBeat then looks for their claims before
 // attempts can start again.
 func (w *Worker) sendBeat(started time.Time) error {
-	host, _ := os.Hostname() // only for people
 	w.mu.Lock()
-	w.pulse.counter++
-	body, err := json.Marshal(heartbeat{Counter: w.pulse.counter, Host: host, PID: os.Getpid(), Left: w.pulse.left})
+	w.pulse.Counter++
+	body, err := json.Marshal(w.pulse.Heartbeat)
 	late := started.Sub(w.pulse.acked) > staleAfter
 	w.mu.Unlock()
 	if err == nil {
@@ -115,35 +133,74 @@ func (w *Worker) sendBeat(started time.Time) error {
 	return nil
 }
 
-// A watch is the heartbeat of another worker, as this worker has seen it.
+// checkClaims looks for claims of other workers in the logs of this worker's partitions.
+func (w *Worker) checkClaims() error {
+	w.mu.Lock()
+	held := slices.Collect(maps.Values(w.claimed))
+	w.mu.Unlock()
+	for _, c := range held {
+		end, err := readEnd(Dataset(w.objects, c.partition))
+		if err != nil {
+			return err
+		}
+		if end.epoch > c.epoch {
+			w.mu.Lock()
+			c.lost = true
+			w.mu.Unlock()
+			c.cancel(moved(c.partition))
+		}
+	}
+	return nil
+}
+
+// A watch is what this worker knows about the heartbeat of another worker.
 type watch struct {
 	counter     int64 // 0: there is no heartbeat
 	since, seen time.Time
-	left        map[int]int64
 	dead        bool // the counter has not changed for deadAfter
 }
 
-// look reads the heartbeat of another worker. The counter must be the same in several reads without a
-// longer pause: after a pause of this process or of the store, the time starts again. A dead worker stays
-// dead until its counter changes.
-func (w *Worker) look(worker string) (*watch, error) {
+// look reads the heartbeat of another worker, and learns its claims. The counter must be the same in several
+// reads without a longer pause: after a pause of this process or of the store, the time starts again. A dead
+// worker stays dead until its counter changes.
+func (w *Worker) look(worker string) error {
 	started := w.clock.Now()
-	var h heartbeat
-	body, err := w.objects.Get(heartbeatName(worker))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	h, err := readBeat(w.objects, worker)
+	if err != nil {
+		return err
 	}
-	if err == nil && json.Unmarshal(body, &h) != nil {
-		h = heartbeat{} // damage counts as an absent heartbeat, because it is only a hint
-	}
-	ended := w.clock.Now()
-	v := w.watches[worker]
+	ended, v := w.clock.Now(), w.watches[worker]
 	paused := v != nil && !v.dead && (started.Sub(v.seen) > staleAfter || ended.Sub(started) > staleAfter)
 	if v == nil || v.counter != h.Counter || paused {
 		v = &watch{counter: h.Counter, since: ended}
 		w.watches[worker] = v
 	}
-	v.seen, v.left = ended, h.Left
+	v.seen = ended
 	v.dead = v.dead || started.Sub(v.since) >= deadAfter
-	return v, nil
+	for p, c := range h.Claims {
+		if p >= 0 && p < len(w.ends) {
+			w.learn(p, c.Epoch, worker, c.State, c.State == stateSealed)
+		}
+	}
+	return nil
+}
+
+// readBeat reads the heartbeat of a worker. It is empty if there is none or if it is damaged.
+func readBeat(objects store.Store, worker string) (h Heartbeat, err error) {
+	body, err := objects.Get(heartbeatName(worker))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && json.Unmarshal(body, &h) != nil {
+		return Heartbeat{}, nil
+	}
+	return h, err
+}
+
+// workers yields the names of all workers that have sent a heartbeat.
+func workers(objects store.Store) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for info, err := range objects.List(workersDir, "") {
+			if !yield(strings.TrimSuffix(strings.TrimPrefix(info.Name, workersDir), ".json"), err) {
+				return
+			}
+		}
+	}
 }

@@ -113,7 +113,7 @@ func start(tb testing.TB, objects store.Store, f *fleet.Fleet, dir string, edit 
 	tb.Helper()
 	p := &process{t: tb, dir: dir, ended: make(chan error, 1), done: map[string]error{}, logs: &lines{}}
 	// The Parquet library shares decoders between tests, and the bubbles of synctest do not allow that.
-	cfg := fleet.Config{Store: objects, Fleet: f, Dir: dir, Sink: sink.Config{Format: sink.Arrow}, Slots: func() int { return 1 }, Logger: slog.New(slog.NewTextHandler(p.logs, nil))}
+	cfg := fleet.Config{Store: objects, Fleet: f, RunID: "run-" + filepath.Base(dir), Dir: dir, Sink: sink.Config{Format: sink.Arrow}, Slots: func() int { return 1 }, Logger: slog.New(slog.NewTextHandler(p.logs, nil))}
 	for _, e := range edit {
 		e(&cfg)
 	}

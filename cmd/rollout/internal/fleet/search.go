@@ -1,13 +1,10 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"math/rand/v2"
 	"strings"
 	"time"
-
-	"github.com/rollout-rl/rollout/sink"
 )
 
 // A search finds the next partition to claim.
@@ -15,14 +12,16 @@ type search struct {
 	first   int               // partition at which the search begins
 	ends    []end             // by partition
 	watches map[string]*watch // by worker
-	looked  time.Time         // start of the last round over the heartbeats of other workers
+	looked  time.Time         // start of the last survey
+	news    bool              // partitions have not been considered for a takeover since the last survey
 }
 
-// An end is what the search knows about a partition.
+// An end is what the search knows about the last claim of a partition. It can be old.
 type end struct {
-	logEnd
-	taken bool // a worker has claimed the partition
-	read  bool // the logEnd has been read
+	taken  bool // a worker has claimed the partition
+	epoch  int64
+	worker string // "" if it is unknown
+	left   bool   // the worker has left the partition
 }
 
 func newSearch(f *Fleet) search {
@@ -42,16 +41,11 @@ func (w *Worker) next(ctx context.Context) (*claimed, error) {
 				return nil, err
 			}
 			c, done, err := w.find()
+			if c != nil {
+				return c, w.start(c)
+			}
 			if err != nil || done {
 				return nil, err
-			}
-			if c != nil {
-				select {
-				case w.adopt <- c:
-					return c, nil
-				case <-w.ended:
-					return nil, cmp.Or(context.Cause(w.failed), sink.ErrClosed)
-				}
 			}
 		}
 		select {
@@ -79,24 +73,52 @@ func (w *Worker) hasRoom() bool {
 // partitions are sealed.
 func (w *Worker) find() (c *claimed, done bool, err error) {
 	left := w.unsealed()
-	if len(left) == 0 {
-		return nil, true, nil
-	}
 	for _, p := range left {
 		if c, err = w.claimNew(p); c != nil || err != nil {
 			return c, false, err
 		}
 	}
-	if now := w.clock.Now(); now.Sub(w.looked) >= beatEvery {
-		watches := map[string]*watch{}
-		for _, p := range left {
-			if c, err = w.takeOver(p, watches); c != nil || err != nil {
-				return c, false, err // the next call looks for more
+	if err := w.survey(); err != nil {
+		return nil, false, err
+	}
+	for _, p := range left {
+		if !w.news {
+			break
+		}
+		if c, err = w.takeOver(p); c != nil || err != nil {
+			return c, false, err
+		}
+	}
+	w.news = false
+	return nil, len(left) == 0, nil
+}
+
+// survey reads the heartbeats of all workers, except those of dead workers without partitions, at most every
+// 10 s. So a worker does not have to ask for the log of each partition.
+func (w *Worker) survey() error {
+	now := w.clock.Now()
+	if now.Sub(w.looked) < beatEvery {
+		return nil
+	}
+	w.looked, w.news = now, true
+	names := map[string]bool{}
+	for worker, err := range workers(w.objects) {
+		if err != nil {
+			return err
+		}
+		names[worker] = w.watches[worker] == nil || !w.watches[worker].dead
+	}
+	for _, p := range w.unsealed() {
+		names[w.ends[p].worker] = true
+	}
+	for worker, look := range names {
+		if look && worker != "" && worker != w.name {
+			if err := w.look(worker); err != nil {
+				return err
 			}
 		}
-		w.looked = now
 	}
-	return nil, false, nil
+	return nil
 }
 
 // unsealed returns the partitions that are not known to be sealed, beginning with w.first.
@@ -111,73 +133,73 @@ func (w *Worker) unsealed() (list []int) {
 	return list
 }
 
-func (w *Worker) has(p int) bool {
+// skip reports whether this worker has a partition, or the partition is known to be sealed.
+func (w *Worker) skip(p int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.claimed[p] != nil
+	return w.claimed[p] != nil || w.sealed[p]
 }
 
 // claimNew claims a partition that no worker has claimed.
 func (w *Worker) claimNew(p int) (*claimed, error) {
-	at := &w.ends[p]
-	if at.taken || w.has(p) {
+	if w.ends[p].taken || w.skip(p) {
 		return nil, nil
 	}
-	at.taken = true
+	w.ends[p].taken = true
 	for _, err := range Dataset(w.objects, p).List("_commits/", "") {
-		return nil, err // it has a log
+		if err == nil { // it has a log, so others can have one too
+			err = w.survey()
+		}
+		return nil, err
 	}
 	return w.claim(p, 1)
 }
 
-// takeOver claims a partition whose worker has left it or is dead. The map contains the heartbeats that were
-// read in this round.
-func (w *Worker) takeOver(p int, round map[string]*watch) (*claimed, error) {
+// takeOver claims a partition whose worker has left it or is dead.
+func (w *Worker) takeOver(p int) (*claimed, error) {
 	at := &w.ends[p]
-	if w.has(p) {
-		at.read = false // its log has grown since
+	if w.skip(p) {
 		return nil, nil
 	}
-	if !at.read {
-		if err := w.readEnd(p); err != nil || at.sealed {
+	if at.worker == "" {
+		if err := w.readEnd(p); err != nil || w.skip(p) {
 			return nil, err
 		}
 	}
-	if at.epoch > 0 && !w.isOurs(at.worker) {
-		v := round[at.worker]
-		if v == nil {
-			var err error
-			if v, err = w.look(at.worker); err != nil {
-				return nil, err
-			}
-			round[at.worker] = v
-		}
-		if v.left[p] < at.epoch && !v.dead {
+	if at.epoch > 0 && !w.isOurs(at.worker) && !at.left {
+		if v := w.watches[at.worker]; v == nil || !v.dead {
 			return nil, nil
 		}
-		before := at.epoch
-		if err := w.readEnd(p); err != nil || at.sealed || at.epoch != before {
-			return nil, err
-		}
 	}
-	at.read = false // its log grows now
+	before := at.epoch
+	if err := w.readEnd(p); err != nil || w.skip(p) || at.epoch != before {
+		return nil, err
+	}
 	return w.claim(p, at.epoch+1)
 }
 
 // readEnd reads the end of a partition's log.
-func (w *Worker) readEnd(p int) (err error) {
-	at := &w.ends[p]
-	if at.logEnd, err = readEnd(Dataset(w.objects, p), at.logEnd); err != nil {
-		return err
+func (w *Worker) readEnd(p int) error {
+	end, err := readEnd(Dataset(w.objects, p))
+	if err == nil {
+		w.learn(p, end.epoch, end.worker, "", end.sealed)
 	}
-	at.read = true
-	if at.sealed {
+	return err
+}
+
+// learn records a claim of a partition, unless a later claim is known.
+func (w *Worker) learn(p int, epoch int64, worker, state string, sealed bool) {
+	at := &w.ends[p]
+	if at.taken = true; epoch > at.epoch || epoch == at.epoch && worker != "" {
+		at.left = state == stateLeft || at.left && epoch == at.epoch
+		at.epoch, at.worker = epoch, worker
+	}
+	if sealed {
 		w.mu.Lock()
 		w.sealed[p] = true
 		w.mu.Unlock()
 	}
-	return nil
 }
 
 // isOurs reports whether a worker is this process or an earlier process with this spool, which is dead.
-func (w *Worker) isOurs(worker string) bool { return strings.HasPrefix(worker, w.spool+"-") }
+func (w *Worker) isOurs(worker string) bool { return strings.HasPrefix(worker, w.cfg.RunID+"-") }

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -88,7 +89,7 @@ func (s *simulated) run(t *testing.T) time.Duration {
 func (s *simulated) collect(t *testing.T, objects store.Store, f *fleet.Fleet, dir string, speed float64) int {
 	t.Helper()
 	w, err := fleet.Open(fleet.Config{
-		Store: objects, Fleet: f, Dir: dir, Slots: func() int { return s.slots },
+		Store: objects, Fleet: f, RunID: "run-" + filepath.Base(dir), Dir: dir, Slots: func() int { return s.slots },
 		Sink: sink.Config{Format: sink.Arrow, FS: unsynced{store.OS()}},
 	})
 	must(t, err)

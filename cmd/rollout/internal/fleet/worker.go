@@ -2,14 +2,14 @@ package fleet
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
@@ -21,7 +21,10 @@ import (
 type Config struct {
 	Store store.Store
 	Fleet *Fleet
-	// Dir is the spool, a folder on a local disk that only this process uses.
+	// RunID is the run id of the collector. It belongs to the spool: all processes that use the spool have
+	// the same, and no other process has it.
+	RunID string
+	// Dir is the spool, a folder on a local disk. The caller has locked it.
 	Dir string
 	// Sink configures the datasets. The worker sets the run id, the store, the epoch and the worker.
 	Sink sink.Config
@@ -48,35 +51,34 @@ type Worker struct {
 	objects store.Store
 	clock   Clock
 	log     *slog.Logger
-	spool   string // id of the spool
-	name    string // of the worker: the id of the spool and a random text
+	name    string // in claims and heartbeats: the run id and a random text
 
 	// These fields belong to Open, and then to the goroutine of Tasks.
 	search
 	known []*claimed // partitions that the spool had
 
-	adopt    chan *claimed   // to Run, which writes the samples
-	wake     chan struct{}   // signals Tasks that a sample or a partition has ended
-	failed   context.Context //nolint:containedctx // done when the worker has failed; used like a channel
-	fail     func(error)     // ends failed with a cause; only the first call counts
-	closing  chan struct{}   // closed by Close
-	ended    chan struct{}   // closed when Run has returned
-	closed   sync.Once       // for closing
-	datasets sync.WaitGroup  // counts the datasets that are being written
-	stop     context.Context //nolint:containedctx // is done, for Close of a dataset that must not wait
+	killed  context.Context         //nolint:containedctx // done when Run's context is done
+	kill    context.CancelCauseFunc // ends killed
+	failed  context.Context         //nolint:containedctx // done when the worker has failed or was killed
+	fail    context.CancelCauseFunc // ends failed; only the first call counts
+	stop    context.Context         //nolint:containedctx // is done, for Close of a dataset that must not wait
+	wake    chan struct{}           // signals Tasks that a sample or a partition has ended
+	closing chan struct{}           // closed by Close
+	ended   chan struct{}           // closed when Run has returned
+	closed  sync.Once               // for closing
+	writers sync.WaitGroup          // counts the datasets that are being written
 
 	mu      sync.Mutex
+	stopped bool // no dataset starts any more
 	pulse   pulse
 	claimed map[int]*claimed // by partition; a lost one stays until its samples have ended
 	sealed  map[int]bool     // partitions that are known to be sealed
 	stats   sink.Stats       // of datasets that are closed
 }
 
-// Open opens a worker with its spool. It sends the first heartbeat, and claims the partitions of the
-// process that used the spool before. If the store is away, Open waits.
-//
-// Open returns an error with the code Folder if the spool belongs to another fleet. It must not be called
-// while another process uses the spool.
+// Open opens a worker with its spool. It sends the first heartbeat, reads the heartbeats of the other
+// workers, and claims the partitions of the process that used the spool before. If the store is away, Open
+// waits.
 func Open(cfg Config) (*Worker, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = machineClock{}
@@ -87,32 +89,27 @@ func Open(cfg Config) (*Worker, error) {
 	if cfg.Sink.FS == nil {
 		cfg.Sink.FS = sink.OS()
 	}
-	spool, err := openSpool(cfg.Sink.FS, cfg.Dir, cfg.Fleet.ID, cfg.Store.String())
-	if err != nil {
-		return nil, err
-	}
+	host, _ := os.Hostname() // only for people
 	w := &Worker{
-		cfg: cfg, objects: cfg.Store, clock: cfg.Clock, log: cfg.Logger, spool: spool, name: spool + "-" + randomName(),
-		adopt: make(chan *claimed), wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}),
+		cfg: cfg, objects: cfg.Store, clock: cfg.Clock, log: cfg.Logger, name: cfg.RunID + "-" + rand.Text()[:10], search: newSearch(cfg.Fleet),
+		wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}),
 		claimed: map[int]*claimed{}, sealed: map[int]bool{},
-		pulse: pulse{beats: make(chan struct{}), left: map[int]int64{}},
+		pulse: pulse{Heartbeat: Heartbeat{RunID: cfg.RunID, Host: host, PID: os.Getpid(), Claims: map[int]Claim{}}, beats: make(chan struct{})},
 	}
-	failed, fail := context.WithCancelCause(context.Background())
-	w.failed, w.fail = failed, func(err error) { fail(err) }
-	stopped, stop := context.WithCancel(context.Background())
-	stop()
-	w.stop = stopped
-	w.search = newSearch(cfg.Fleet)
+	w.killed, w.kill = context.WithCancelCause(context.Background())
+	w.failed, w.fail = context.WithCancelCause(w.killed)
+	stop, end := context.WithCancel(context.Background())
+	end()
+	w.stop = stop
 	for p, of := range cfg.Fleet.Partitions {
 		if of.Tasks == 0 {
 			w.sealed[p] = true
 		}
 	}
-	if err := w.sendBeat(w.clock.Now()); err != nil {
-		return nil, err
-	}
-	if err := w.reclaim(); err != nil {
-		return nil, err
+	for _, step := range []func() error{func() error { return w.sendBeat(w.clock.Now()) }, w.survey, w.reclaim} {
+		if err := step(); err != nil {
+			return nil, err
+		}
 	}
 	return w, nil
 }
@@ -126,68 +123,47 @@ func (w *Worker) Name() string { return w.name }
 // partitions that are not sealed to other workers.
 func (w *Worker) Run(ctx context.Context) error {
 	defer close(w.ended)
-	beating, stop := context.WithCancel(ctx)
+	defer context.AfterFunc(ctx, func() { w.kill(context.Cause(ctx)) })()
+	beating, stop := context.WithCancel(w.killed)
 	defer stop()
-	var g errgroup.Group
-	g.Go(func() error {
-		err := w.beat(beating)
-		if err != nil {
+	var beats sync.WaitGroup
+	beats.Go(func() {
+		if err := w.beat(beating); err != nil {
 			w.fail(fmt.Errorf("%w: %w", collector.ErrStorage, err))
 		}
-		return err
 	})
-	write := func(c *claimed) { w.datasets.Go(func() { w.write(ctx, c) }) }
 	for _, c := range w.known {
-		write(c)
+		_ = w.start(c) // cannot fail yet
 	}
-	for open := true; open; {
-		select {
-		case c := <-w.adopt:
-			write(c)
-		case <-w.closing:
-			open = false
-		case <-w.failed.Done():
-			open = false
-		case <-ctx.Done():
-			open = false
+	select {
+	case <-w.closing:
+	case <-w.failed.Done():
+	}
+	w.mu.Lock()
+	w.stopped = true
+	if w.killed.Err() == nil { // otherwise the datasets abandon their open shards
+		for _, c := range w.claimed {
+			_ = c.dataset.Close(w.stop) // does not wait; write returns the error
 		}
 	}
-	if ctx.Err() == nil { // otherwise the datasets abandon their open shards
-		w.stopDatasets()
-	}
-	w.datasets.Wait()
+	w.mu.Unlock()
+	w.writers.Wait()
 	stop()
-	err := g.Wait()
-	switch {
-	case w.failed.Err() != nil:
+	beats.Wait()
+	if w.failed.Err() != nil {
 		return context.Cause(w.failed)
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case err == nil:
-		err = w.sendBeat(w.clock.Now())
 	}
-	return err
-}
-
-func (w *Worker) stopDatasets() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, c := range w.claimed {
-		_ = c.dataset.Close(w.stop) // does not wait; write returns the error
-	}
+	return w.sendBeat(w.clock.Now())
 }
 
 // Close makes Append refuse further samples, and makes Run commit the accepted samples and return. The
-// caller must have ended Tasks. Close returns Run's error. If ctx is done before Run returns, Close returns
-// the cause of ctx.
+// caller must have ended Tasks. Close returns the cause if the worker has failed. If ctx is done before Run
+// returns, Close returns the cause of ctx.
 func (w *Worker) Close(ctx context.Context) error {
 	w.closed.Do(func() { close(w.closing) })
 	select {
 	case <-w.ended:
-		if w.failed.Err() != nil {
-			return context.Cause(w.failed)
-		}
-		return nil
+		return context.Cause(w.failed) // nil if it has not failed
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -213,14 +189,11 @@ func (w *Worker) Tasks(ctx context.Context) iter.Seq2[*collector.Task, error] {
 	return func(yield func(*collector.Task, error) bool) {
 		for {
 			c, err := w.next(ctx)
-			if ctx.Err() != nil {
+			if ctx.Err() != nil || c == nil && err == nil {
 				return
 			}
 			if err != nil {
 				yield(nil, err)
-				return
-			}
-			if c == nil {
 				return
 			}
 			for _, t := range c.tasks {
@@ -247,17 +220,18 @@ func (w *Worker) Find(key string) (attempt int, class string, ok bool) {
 	return 0, "", false
 }
 
+// Unsealed returns the number of partitions that are not known to be sealed.
+func (w *Worker) Unsealed() int { return len(w.unsealed()) }
+
 // Admit waits until the worker has a fresh heartbeat. If another worker has claimed the partition of the
 // attempt's task, the error wraps collector.ErrMoved. Use the method as collector.Config.Admit.
 func (w *Worker) Admit(ctx context.Context, a collector.Attempt) error {
 	if err := w.awaitBeat(ctx); err != nil {
 		return err
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p := PartitionOf(a.Task.ID, len(w.cfg.Fleet.Partitions))
-	if c := w.claimed[p]; c == nil || c.lost {
-		w.endSample(c)
+	p, c, lost := w.claimOf(a.Task.ID)
+	if lost {
+		w.settle(c, 1)
 		return moved(p)
 	}
 	return nil
@@ -266,11 +240,7 @@ func (w *Worker) Admit(ctx context.Context, a collector.Attempt) error {
 // Append adds a sample to the dataset of its partition, like the method of sink.Dataset. If another worker
 // has claimed the partition, the error or the argument of done wraps collector.ErrMoved.
 func (w *Worker) Append(ctx context.Context, s *tokenize.Sample, done func(error)) error {
-	p := PartitionOf(s.TaskID, len(w.cfg.Fleet.Partitions))
-	w.mu.Lock()
-	c := w.claimed[p]
-	lost := c == nil || c.lost
-	w.mu.Unlock()
+	p, c, lost := w.claimOf(s.TaskID)
 	err := moved(p)
 	if !lost {
 		err = c.dataset.Append(ctx, s, func(err error) {
@@ -285,11 +255,19 @@ func (w *Worker) Append(ctx context.Context, s *tokenize.Sample, done func(error
 		err = moved(p)
 	}
 	if err == nil || errors.Is(err, collector.ErrMoved) {
-		w.mu.Lock()
-		w.endSample(c)
-		w.mu.Unlock()
+		w.settle(c, 1)
 	}
 	return err
+}
+
+// claimOf returns the partition of a task and this worker's claim, and whether another worker has the
+// partition. The claim is nil if this worker no longer knows the partition.
+func (w *Worker) claimOf(task string) (p int, c *claimed, lost bool) {
+	p = PartitionOf(task, len(w.cfg.Fleet.Partitions))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c = w.claimed[p]
+	return p, c, c == nil || c.lost
 }
 
 func moved(p int) error { return fmt.Errorf("partition %04d: %w", p, collector.ErrMoved) }
@@ -329,6 +307,7 @@ func addStats(s *sink.Stats, o sink.Stats) {
 	s.BytesInFlight += o.BytesInFlight
 }
 
+// signal wakes Tasks.
 func (w *Worker) signal() {
 	select {
 	case w.wake <- struct{}{}:

@@ -237,7 +237,7 @@ func TestRestartAfterLoss(t *testing.T) {
 			killed.die()
 			stop()
 			must(t, objects.Delete("workers/"+killed.Name()+".json"))
-			must(t, objects.Put("workers/"+killed.Name()+".json", []byte(`{"counter":9,"left":{"0":1}}`)))
+			must(t, objects.Put("workers/"+killed.Name()+".json", []byte(`{"counter":9,"claims":{"0":{"epoch":1,"state":"left"}}}`)))
 
 			other := start(t, objects, f, t.TempDir())
 			list, end := iter.Pull2(other.Tasks(t.Context()))
@@ -285,21 +285,61 @@ func within(s store.Store, first bool) store.Store {
 	return fleet.Dataset(s, 9999)
 }
 
-func TestForeignSpool(t *testing.T) {
+func TestUnknownPartition(t *testing.T) {
 	t.Parallel()
 	objects, dir := folder(t), t.TempDir()
 	f := plan(t, objects, 2, 4, 1)
-	start(t, objects, f, dir).close()
-	open := func() error {
-		_, err := fleet.Open(fleet.Config{Store: objects, Fleet: f, Dir: dir})
-		return err
-	}
-	must(t, open())
-	f.ID = "other"
-	is(t, "code of another fleet", exit.Code(open()), exit.Folder)
-	f.ID = "fleet-1"
 	must(t, os.MkdirAll(filepath.Join(dir, "partitions", "0002"), 0o777))
-	is(t, "code of an unknown partition", exit.Code(open()), exit.Folder)
-	must(t, os.WriteFile(filepath.Join(dir, "spool.json"), []byte("{"), 0o666))
-	is(t, "code of a damaged spool", exit.Code(open()), exit.Verify)
+	_, err := fleet.Open(fleet.Config{Store: objects, Fleet: f, Dir: dir})
+	is(t, "code of an unknown partition", exit.Code(err), exit.Folder)
+}
+
+// A worker that starts late learns from the heartbeats of the others what is claimed and what is sealed. It
+// does not ask for the logs of all partitions.
+func TestLateWorker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects := &slowStore{Store: folder(t), requests: map[string]int{}}
+		f := plan(t, objects, 100, 1000, 1)
+		first := start(t, objects, f, t.TempDir(), slots(250))
+		next, stop := iter.Pull2(first.Tasks(t.Context()))
+		defer stop()
+		begin := func(n int) {
+			for range n {
+				task, err, ok := next()
+				if err != nil || !ok {
+					t.Fatal(err, ok)
+				}
+				must(t, first.append(task, 0))
+			}
+		}
+		var room atomic.Int64
+		later := func(c *fleet.Config) { c.Slots = func() int { return int(room.Load()) } }
+		idle := start(t, objects, f, t.TempDir(), later) // before the first claim
+		begin(400)
+		time.Sleep(20 * time.Second) // heartbeats come
+		objects.requests = map[string]int{}
+		late := start(t, objects, f, t.TempDir(), later)
+		is(t, "lists of a start", objects.requests["list workers"]+objects.requests["list _commits"], 1)
+		var waiting sync.WaitGroup
+		for _, w := range []*process{late, idle} {
+			waiting.Go(func() {
+				for range w.Tasks(t.Context()) {
+					t.Error("a waiting worker has a task")
+				}
+			})
+		}
+		begin(600)
+		_, _, more := next()
+		is(t, "more tasks", more, false)
+		first.close()
+		time.Sleep(11 * time.Second) // since the last look
+		objects.requests = map[string]int{}
+		room.Store(1000)
+		waiting.Wait()
+		late.close()
+		idle.close()
+		is(t, "requests for logs", objects.requests["list _commits"]+objects.requests["get _commits"], 2) // one by each
+		check(t, objects.Store, f)
+	})
 }

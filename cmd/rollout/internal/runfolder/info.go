@@ -49,10 +49,18 @@ type Info struct {
 	// Imported lists the files that the run was imported from. It is empty if the run was
 	// collected.
 	Imported []string `json:"imported,omitempty"`
+	// Fleet is set if the folder is the spool of a worker. The run's tasks and rows are then in a store.
+	Fleet *Fleet `json:"fleet,omitempty"`
 	// Invocations lists the processes that collected into the run, oldest first.
 	Invocations []Invocation `json:"invocations"`
 	// SHA256 is the checksum of run.json; see encodeRun.
 	SHA256 string `json:"sha256,omitempty"`
+}
+
+// A Fleet names the fleet for which a worker collects.
+type Fleet struct {
+	ID       string `json:"id"`
+	Location string `json:"store"` // as the user gave it
 }
 
 // An Invocation is one process that collected into a run.
