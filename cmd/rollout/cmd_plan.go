@@ -10,6 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runs"
 	"github.com/rollout-rl/rollout/sink/store"
 )
 
@@ -63,6 +64,14 @@ func (p *program) plan(ctx context.Context, l *config.Loader, partitions int) (e
 
 // openStore opens the store of a fleet.
 func (p *program) openStore(ctx context.Context, location string) (store.Store, error) {
-	objects, err := store.Open(ctx, location, store.Options{Log: slog.New(slog.NewTextHandler(p.stderr, nil))})
+	objects, err := store.Open(ctx, location, store.Options{Log: p.storeLog()})
 	return objects, exit.With(exit.Storage, err)
+}
+
+// storeLog returns the log of a store, which reports that a bucket is away.
+func (p *program) storeLog() *slog.Logger { return slog.New(slog.NewTextHandler(p.stderr, nil)) }
+
+// openRun opens the run at a location for reading.
+func (p *program) openRun(ctx context.Context, location string) (*runs.Run, error) {
+	return runs.Open(ctx, location, p.storeLog())
 }

@@ -63,6 +63,10 @@ func TestFleetKilled(t *testing.T) {
 	}
 
 	checkFleet(t, store.Folder(store.OS(), at), n, samples)
+	contains(t, mustRun(t, exit.OK, "clean", at, "--server", url).stderr, "of run ")
+	if left := agentsLeft(t, sim); len(left) > 0 {
+		t.Errorf("agents are left after clean: %q", left)
+	}
 	if strings.Contains(a.said()+b.said()+c.said(), "panic:") {
 		t.Error(a.said(), b.said(), c.said())
 	}
@@ -129,6 +133,26 @@ func TestFleetInBucket(t *testing.T) {
 			t.Error("the output contains the secret")
 		}
 	}
+	read := func(code int, want string, args ...string) {
+		t.Helper()
+		p := startProgram(t, "rollout", env, args...)
+		p.ends(t, time.Minute, code)
+		contains(t, p.said(), want)
+	}
+	proxy.Plan(nil)
+	read(exit.OK, fmt.Sprintf("%d planned: %d committed, 0 failed, 0 remaining", n*samples, n*samples), "status", at)
+	read(exit.OK, " complete, 0 claimed, 0 not claimed", "status", at)
+	read(exit.OK, at+": ok: ", "verify", at)
+	read(exit.OK, fmt.Sprintf("the run has %d samples with data", n*samples), "inspect", at)
+	read(exit.OK, "turn", "inspect", at, "--row", "30")
+	read(exit.Usage, "--row: 30000 is out of range", "inspect", at, "--row", "30000")
+	read(exit.OK, "no failures", "failures", at)
+	read(exit.OK, `"task_id"`, "export", at)
+	read(exit.OK, `"samples":`+fmt.Sprint(n*samples), "export", at, "--kind", "all")
+	read(exit.OK, " of run ", "clean", at, "--server", url)
+	read(exit.Usage, "--repair: supported only for a run in a folder", "verify", at, "--repair")
+	read(exit.Folder, "contains no run", "verify", strings.Replace(at, "run1", "run2", 1))
+
 	copied := t.TempDir()
 	for _, key := range server.Keys("bucket") {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/bucket/"+key, nil)
@@ -175,6 +199,8 @@ func TestFleetMistakes(t *testing.T) {
 	mustRun(t, exit.OK, work()...)
 	mustRun(t, exit.OK, work()...) // nothing is left
 	fails(exit.Folder, spool+" is the spool of a worker for "+at, []string{"collect", "--resume", "--out", spool})
+	fails(exit.Folder, spool+" is the spool of a worker; the rows are in "+at, []string{"inspect", spool})
+	fails(exit.Usage, "not supported by collect", []string{"collect", "--server", url, "--model", simModel, "--tasks", list, "--out", "s3://bucket/run"})
 	run := filepath.Join(dir, "run")
 	mustRun(t, exit.OK, "collect", "--server", url, "--model", simModel, "--tasks", list, "--out", run)
 	fails(exit.Folder, run+" contains a run", []string{"work", at, "--spool", run})

@@ -110,6 +110,7 @@ func (p *program) rootCmd() *cobra.Command {
 		p.simulateCmd(),
 		p.tapCmd(),
 		p.doctorCmd(),
+		p.statusCmd(),
 		p.inspectCmd(),
 		p.reportCmd(),
 		p.exportCmd(),

@@ -57,7 +57,7 @@ func (w *Worker) claim(p int, epoch int64) (_ *claimed, err error) {
 		return nil, exit.Refuse(exit.Verify, fmt.Errorf("%s: %w", dir, err), "pass another folder with --spool; the samples in this one are collected again")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", partitionName(p), err)
+		return nil, fmt.Errorf("%s: %w", PartitionName(p), err)
 	}
 	for _, t := range c.tasks {
 		group := collector.GroupID(t)
@@ -84,7 +84,7 @@ func (w *Worker) reclaim() error {
 	}
 	for _, f := range folders {
 		p, err := strconv.Atoi(f.Name())
-		if err != nil || p < 0 || p >= len(w.ends) || filepath.Base(partitionName(p)) != f.Name() {
+		if err != nil || p < 0 || p >= len(w.ends) || filepath.Base(PartitionName(p)) != f.Name() {
 			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s is not a partition of the fleet", filepath.Join(w.cfg.Dir, partitionsDir, f.Name()))), "remove it")
 		}
 		end, err := readEnd(Dataset(w.objects, p))
@@ -146,10 +146,10 @@ func (w *Worker) write(c *claimed) {
 	w.mu.Lock()
 	state := stateLeft
 	if c.open == 0 && !c.lost {
-		state = stateSealed
+		state = StateSealed
 	}
 	w.mu.Unlock()
-	if err == nil && state == stateSealed {
+	if err == nil && state == StateSealed {
 		err = c.dataset.Seal()
 	}
 	stats := c.dataset.Stats()
@@ -172,9 +172,9 @@ func (w *Worker) write(c *claimed) {
 	case err != nil:
 		w.fail(err)
 	default:
-		w.log.Info("left", "partition", c.partition, "epoch", c.epoch, "sealed", state == stateSealed)
+		w.log.Info("left", "partition", c.partition, "epoch", c.epoch, "sealed", state == StateSealed)
 		w.pulse.Claims[c.partition] = Claim{c.epoch, state}
-		w.sealed[c.partition] = state == stateSealed
+		w.sealed[c.partition] = state == StateSealed
 		delete(w.claimed, c.partition)
 	}
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/rollout-rl/rollout/sink/store"
 )
 
-// fleetName is the object that makes a store a fleet, and fleetVersion is the version of its format.
+// Name is the object that makes a store a fleet, and fleetVersion is the version of its format.
 const (
-	fleetName    = "fleet.json"
+	Name         = "fleet.json"
 	fleetVersion = 1
 )
 
@@ -75,24 +75,30 @@ func (f *Fleet) Samples() (n int) {
 	return n
 }
 
-// Read reads the fleet in a store. The error has an exit code. It is a Folder error if there is no fleet,
-// or if another version of the program must be used.
+// A noFleetError is the error of Read for a store without fleet.json.
+type noFleetError struct{ store string }
+
+func (e *noFleetError) Error() string { return e.store + " contains no fleet (it has no " + Name + ")" }
+func (e *noFleetError) Unwrap() error { return fs.ErrNotExist }
+
+// Read reads the fleet in a store. The error has an exit code. It is a Folder error if there is no fleet
+// (it then wraps fs.ErrNotExist), or if another version of the program must be used.
 func Read(objects store.Store) (*Fleet, error) {
-	body, err := objects.Get(fleetName)
+	body, err := objects.Get(Name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s contains no fleet (it has no %s)", objects, fleetName)),
+		return nil, exit.Hint(exit.With(exit.Folder, &noFleetError{objects.String()}),
 			"plan it with: rollout plan --tasks FILE -c FILE --out "+objects.String())
 	case err != nil:
 		return nil, exit.With(exit.Storage, err)
 	}
 	f, err := decode(body)
 	if err != nil {
-		return nil, exit.Hint(exit.With(exit.Verify, fmt.Errorf("%s/%s is damaged: %w", objects, fleetName, err)), "this file cannot be repaired, so restore a copy")
+		return nil, exit.Hint(exit.With(exit.Verify, fmt.Errorf("%s/%s is damaged: %w", objects, Name, err)), "this file cannot be repaired, so restore a copy")
 	}
 	switch upgrade := "use the version of rollout that planned it: " + f.Program; {
 	case f.Version != fleetVersion:
-		return nil, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s/%s has version %d, but this program supports only version %d", objects, fleetName, f.Version, fleetVersion)), upgrade)
+		return nil, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s/%s has version %d, but this program supports only version %d", objects, Name, f.Version, fleetVersion)), upgrade)
 	case f.SchemaVersion != sink.SchemaVersion:
 		return nil, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s has rows of schema version %d, but this program writes version %d", objects, f.SchemaVersion, sink.SchemaVersion)), upgrade)
 	}
@@ -102,7 +108,7 @@ func Read(objects store.Store) (*Fleet, error) {
 // CheckNew returns an error with an exit code if a store cannot get a fleet, because it contains a fleet
 // or a run.
 func CheckNew(objects store.Store) error {
-	_, err := objects.Get(fleetName)
+	_, err := objects.Get(Name)
 	if err == nil {
 		return planned(objects)
 	}
@@ -128,7 +134,7 @@ func planned(objects store.Store) error {
 func (f *Fleet) write(objects store.Store) error {
 	body, err := f.encode()
 	if err == nil {
-		err = objects.PutNew(fleetName, body)
+		err = objects.PutNew(Name, body)
 	}
 	if errors.Is(err, fs.ErrExist) {
 		return planned(objects)

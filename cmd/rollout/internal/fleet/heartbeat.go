@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -52,13 +51,45 @@ type Claim struct {
 }
 
 const (
-	stateSealed = "sealed"
+	StateSealed = "sealed" // the partition is complete
 	stateLeft   = "left"
 
 	workersDir = "workers/"
 )
 
 func heartbeatName(worker string) string { return workersDir + worker + ".json" }
+
+// A Beat is the heartbeat of a worker, with the time of the store at which it was put.
+type Beat struct {
+	Worker string    `json:"worker"`
+	Time   time.Time `json:"time"`
+	Heartbeat
+}
+
+// Count returns the number of partitions in a state.
+func (h *Heartbeat) Count(state string) (n int) {
+	for _, c := range h.Claims {
+		if c.State == state {
+			n++
+		}
+	}
+	return n
+}
+
+// Beats reads the heartbeats of all workers.
+func Beats(objects store.Store) (list []Beat, err error) {
+	for info, err := range objects.List(workersDir, "") {
+		b := Beat{Worker: workerOf(info), Time: info.Time}
+		if err == nil {
+			b.Heartbeat, err = readBeat(objects, b.Worker)
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, b)
+	}
+	return list, nil
+}
 
 // A pulse is the state of the worker's own heartbeat.
 type pulse struct {
@@ -179,7 +210,7 @@ func (w *Worker) look(worker string) error {
 	v.dead = v.dead || started.Sub(v.since) >= deadAfter
 	for p, c := range h.Claims {
 		if p >= 0 && p < len(w.ends) {
-			w.learn(p, c.Epoch, worker, c.State, c.State == stateSealed)
+			w.learn(p, c.Epoch, worker, c.State, c.State == StateSealed)
 		}
 	}
 	return nil
@@ -194,13 +225,7 @@ func readBeat(objects store.Store, worker string) (h Heartbeat, err error) {
 	return h, err
 }
 
-// workers yields the names of all workers that have sent a heartbeat.
-func workers(objects store.Store) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		for info, err := range objects.List(workersDir, "") {
-			if !yield(strings.TrimSuffix(strings.TrimPrefix(info.Name, workersDir), ".json"), err) {
-				return
-			}
-		}
-	}
+// workerOf returns the name of the worker whose heartbeat was listed.
+func workerOf(info store.Info) string {
+	return strings.TrimSuffix(strings.TrimPrefix(info.Name, workersDir), ".json")
 }

@@ -67,8 +67,8 @@ func Plan(objects store.Store, f *Fleet, n int, list iter.Seq2[*collector.Task, 
 
 func (f *Fleet) tasksName(p int) string { return fmt.Sprintf("tasks/%s/%04d.jsonl.zst", f.ID, p) }
 
-// partitionName returns the prefix of a partition in the store, and its folder in the spool.
-func partitionName(p int) string { return fmt.Sprintf(partitionsDir+"/%04d", p) }
+// PartitionName returns the prefix of a partition in the store, and its folder in the spool.
+func PartitionName(p int) string { return fmt.Sprintf(partitionsDir+"/%04d", p) }
 
 const partitionsDir = "partitions"
 

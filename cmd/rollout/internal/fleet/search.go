@@ -102,10 +102,11 @@ func (w *Worker) survey() error {
 	}
 	w.looked, w.news = now, true
 	names := map[string]bool{}
-	for worker, err := range workers(w.objects) {
+	for info, err := range w.objects.List(workersDir, "") {
 		if err != nil {
 			return err
 		}
+		worker := workerOf(info)
 		names[worker] = w.watches[worker] == nil || !w.watches[worker].dead
 	}
 	for _, p := range w.unsealed() {

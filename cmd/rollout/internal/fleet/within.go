@@ -10,7 +10,7 @@ import (
 
 // Dataset returns the store of a partition's dataset, which is a part of the fleet's store.
 func Dataset(objects store.Store, p int) store.Store {
-	return within{objects, partitionName(p) + "/"}
+	return within{objects, PartitionName(p) + "/"}
 }
 
 // A within is the part of a store whose names have a prefix. The prefix ends with a slash.

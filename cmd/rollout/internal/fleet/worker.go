@@ -316,5 +316,5 @@ func (w *Worker) signal() {
 }
 
 func (w *Worker) folder(p int) string {
-	return filepath.Join(w.cfg.Dir, filepath.FromSlash(partitionName(p)))
+	return filepath.Join(w.cfg.Dir, filepath.FromSlash(PartitionName(p)))
 }

@@ -208,8 +208,7 @@ func runAround(path string) string {
 }
 
 // Read reads run.json in dir and verifies its checksum.
-func Read(dir string) (Info, error) {
-	var info Info
+func Read(dir string) (info Info, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, RunFile))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		hint := "pass the folder that collect created (--out)"
@@ -221,7 +220,11 @@ func Read(dir string) (Info, error) {
 	if err != nil {
 		return info, exit.With(exit.Storage, err)
 	}
-	path := filepath.Join(dir, RunFile)
+	return Decode(filepath.Join(dir, RunFile), b)
+}
+
+// Decode decodes the content of a run.json, and verifies its checksum.
+func Decode(path string, b []byte) (info Info, err error) {
 	err = checkRunSum(b)
 	if err == nil {
 		err = json.Unmarshal(b, &info)
