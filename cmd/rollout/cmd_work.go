@@ -46,7 +46,7 @@ uses the settings of the plan; pass the flags of rollout collect to change them.
 			return exit.Hint(exit.Usagef("--spool is not set"), "pass a folder on a local disk, such as --spool /tmp/spool")
 		}
 		for flag, why := range map[string]string{
-			"tasks": "the tasks are those of rollout plan", "out": "rows go to STORE, and other files to --spool",
+			"tasks": "the tasks come from rollout plan", "out": "rows go to STORE, and other files to --spool",
 			"retry-failed": "a partition is complete when its samples have succeeded or failed; plan another fleet with the tasks that failed",
 		} {
 			if cmd.Flags().Changed(flag) {

@@ -93,8 +93,8 @@ func (w *Worker) find() (c *claimed, done bool, err error) {
 	return nil, len(left) == 0, nil
 }
 
-// survey reads the heartbeats of all workers, except those of dead workers without partitions, at most every
-// 10 s. So a worker does not have to ask for the log of each partition.
+// survey reads the heartbeats of all workers at most every 10 s, but skips dead workers without partitions.
+// So a worker does not have to read the log of each partition.
 func (w *Worker) survey() error {
 	now := w.clock.Now()
 	if now.Sub(w.looked) < beatEvery {

@@ -53,7 +53,7 @@ func collect(t *testing.T, objects store.Store, p int, keep func(task *collector
 		b := sinktest.NewBuilder(1)
 		s := b.Sample(b.Row(4, 4))
 		s.Key, s.TaskID, s.GroupID, s.GroupSize = collector.SampleKey(task, 0), task.ID, collector.GroupID(task), 1
-		s.RolloutID = collector.RolloutID(s.Key, 1)
+		s.Index, s.RolloutID = 0, collector.RolloutID(s.Key, 1)
 		if err := d.Append(t.Context(), s, func(error) {}); err != nil {
 			t.Fatal(err)
 		}
