@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/sink/store"
 	"github.com/rollout-rl/rollout/sink/store/storetest"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -154,7 +156,8 @@ func TestBrokenClaims(t *testing.T) {
 		{"a claim after the end", func(c *sink.Commit) { c.Seq++; c.Kind, c.Epoch, c.Claim = "claim", 3, 0 }, "which ends the log"},
 		{"a merge", func(c *sink.Commit) { c.Replaces = []sink.SeqRange{{4, 4}} }, ""},
 		{"a merge of a claim", func(c *sink.Commit) { c.Replaces = []sink.SeqRange{{3, 4}} }, "is a claim or the end"},
-		{"a merge of the end", func(c *sink.Commit) { c.Seq++; c.Replaces = []sink.SeqRange{{4, 5}} }, "is a claim or the end"},
+		{"a merge after the end", func(c *sink.Commit) { c.Seq++; c.Replaces = []sink.SeqRange{{4, 4}} }, "ends the log"},
+		{"a merge of the end", func(c *sink.Commit) { c.Seq++; c.Replaces = []sink.SeqRange{{4, 5}} }, "the log"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -178,20 +181,28 @@ func TestBrokenClaims(t *testing.T) {
 				put(sink.Commit{Version: 1, SchemaVersion: 1, RunID: "run", Seq: 5, Epoch: 2, Claim: 3, Kind: "sealed"})
 			}
 			put(c)
-			_, err := sink.ReadLogIn(b, "", nil)
-			report, verr := sink.Verify(t.Context(), "", sink.VerifyOptions{Store: b})
-			must(t, verr)
-			if tt.want == "" {
-				if err != nil || report.ProblemCount > 0 {
-					t.Errorf("%v, %v", err, report.Problems)
+			dir := t.TempDir()
+			must(t, os.CopyFS(dir, b.files(t)))
+			for _, objects := range []store.Store{b, nil} {
+				spool := ""
+				if objects == nil { // a copy of the bucket in a folder
+					spool = dir
 				}
-				return
-			}
-			if !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("ReadLogIn: %v, want %q", err, tt.want)
-			}
-			if report.ProblemCount == 0 || !strings.Contains(report.Problems[0].Error(), tt.want) {
-				t.Errorf("Verify: %v, want %q", report.Problems, tt.want)
+				_, err := sink.ReadLogIn(objects, spool, nil)
+				report, verr := sink.Verify(t.Context(), spool, sink.VerifyOptions{Store: objects})
+				must(t, verr)
+				if tt.want == "" {
+					if err != nil || report.ProblemCount > 0 {
+						t.Errorf("%v, %v", err, report.Problems)
+					}
+					continue
+				}
+				if !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("ReadLogIn(%q): %v, want %q", spool, err, tt.want)
+				}
+				if report.ProblemCount == 0 || !strings.Contains(report.Problems[0].Error(), tt.want) {
+					t.Errorf("Verify(%q): %v, want %q", spool, report.Problems, tt.want)
+				}
 			}
 		})
 	}

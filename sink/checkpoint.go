@@ -25,8 +25,9 @@ import (
 //
 // Readers use the checkpoints with the highest epochs. A process that no longer owns the log can
 // therefore not replace a newer checkpoint with an older one. Checkpoints are copies of entries. If
-// one is missing, old or damaged, or if the log lacks its last entry, a reader reads the entries
-// themselves. Verify always reads the entries.
+// one is missing, old or damaged, a reader reads the entries themselves. If the log lacks the last
+// entry of a checkpoint, entries were deleted: readers ignore the checkpoint, Verify reports a
+// problem, and Create returns an error. Verify always reads the entries.
 const (
 	checkpointsDir = "_checkpoints"
 	logCheckpoint  = ".log.zst"
@@ -108,24 +109,35 @@ func (p *location) readCheckpoints() (c checkpoints, err error) {
 	return c, asPath(err)
 }
 
-// load adds the entries of the checkpoints to an empty log. It returns the highest number in the
-// list of entries, or 0 if it has added nothing.
-func (l *Log) load() (last int64, err error) {
+// load adds the entries of the checkpoints to an empty log. It returns the numbers of the later
+// entries, as the bucket lists them.
+func (l *Log) load() (listed []int64, err error) {
 	all, err := l.readCheckpoints()
+	if err != nil {
+		return nil, err
+	}
 	for _, c := range []checkpoints{all, {log: all.log}, {tail: all.tail}} {
-		if err != nil || c.log == nil && c.tail == nil {
-			continue
-		}
 		check := &Log{location: l.location, seq: sequence{runID: l.seq.runID}, each: func(*Commit) {}}
 		if check.addAll(c) != nil || check.Last() == 0 {
 			continue // damage of a checkpoint is not damage of the log
 		}
-		// Without its entries, a checkpoint proves nothing: someone can have deleted the dataset.
-		if last, err = l.highest(check.Last() - 1); last >= check.Last() {
-			return last, l.addAll(c)
+		last := check.Last()
+		if listed, err = l.commitNumbers(last - 1); err != nil {
+			return nil, err
+		}
+		if len(listed) == 0 { // the list omits the last entry, or someone has deleted the entries
+			_, err = l.fetchOne(last)
+		}
+		switch {
+		case err == nil:
+			return listed, l.addAll(c)
+		case !errors.Is(err, fs.ErrNotExist):
+			return nil, err
+		case l.checkpoints != nil: // Create would begin the log again
+			return nil, &CorruptError{Path: entryPath(last), Row: -1, Err: fmt.Errorf("the entry is missing, but a checkpoint contains it; restore it, or delete %s/ to do without it: %w", checkpointsDir, ErrLostCommit)}
 		}
 	}
-	return 0, err
+	return l.commitNumbers(0)
 }
 
 // addAll adds the entries of checkpoints.
@@ -147,9 +159,7 @@ func (l *Log) addAll(c checkpoints) error {
 			l.checkpoints.log, l.checkpoints.size = c.log, size
 		}
 		if l.replaced != nil {
-			for _, path := range head.Replaced {
-				l.replaced = append(l.replaced, Commit{Shards: []Shard{{Path: path}}})
-			}
+			l.replaced = append(l.replaced, head.Replaced...)
 		}
 	}
 	if c.tail == nil {
@@ -219,11 +229,12 @@ func (d *Dataset) checkpoint() {
 	defer k.saving.Unlock()
 	d.logMu.Lock()
 	whole, due := k.due()
-	log, tail := k.log, slices.Clone(k.tail)
-	d.logMu.Unlock()
 	if !due {
+		d.logMu.Unlock()
 		return
 	}
+	log, tail := k.log, slices.Clone(k.tail)
+	d.logMu.Unlock()
 	n, suffix := len(tail), tailCheckpoint
 	var head []byte
 	var err error
@@ -250,7 +261,11 @@ func (d *Dataset) checkpoint() {
 	k.saved = n // also after an error: try again later
 	if err != nil {
 		d.cfg.Logger.Warn("cannot write a checkpoint of the log; readers need more requests", "error", err)
-	} else if whole {
+	}
+	switch {
+	case whole && err != nil:
+		k.size = 2 * size // try again when the tail has grown, because the next log is larger
+	case whole:
 		k.log, k.size, k.tail, k.saved = body, size, slices.Clone(k.tail[n:]), 0
 	}
 }
@@ -265,22 +280,21 @@ func withTail(log []byte, tail []entryLine) (_ []byte, _ []entryLine, err error)
 	if err != nil {
 		return nil, nil, err // cannot happen, because addAll has read it
 	}
-	head.Version, head.To = 1, tail[len(tail)-1].Seq
+	head.Version = 1
 	list := append(all.tail, tail...)
 	var replaced seqSet
 	for i := range list {
+		head.To = max(head.To, list[i].Seq)
 		for _, r := range list[i].Replaces {
 			replaced = replaced.add(r)
 		}
 	}
 	list = slices.DeleteFunc(list, func(e entryLine) bool {
-		if !replaced.has(e.Seq) {
-			return false
+		gone := replaced.has(e.Seq)
+		if gone {
+			head.Replaced = append(head.Replaced, e.paths()...)
 		}
-		for _, s := range e.Shards {
-			head.Replaced = append(head.Replaced, s.Path)
-		}
-		return true
+		return gone
 	})
 	slices.SortFunc(list, func(a, b entryLine) int {
 		if claim := b.Kind == kindClaim; claim != (a.Kind == kindClaim) {

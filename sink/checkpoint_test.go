@@ -175,8 +175,8 @@ func TestLateCheckpoint(t *testing.T) {
 	b.verify(t)
 }
 
-// TestForeignCheckpoint tests that checkpoints without their entries are not the dataset, and that
-// they do not disturb the next run below the same prefix.
+// TestForeignCheckpoint tests that checkpoints without their entries are not the dataset, that Create
+// does not begin the log again, and that they do not disturb another run below the same prefix.
 func TestForeignCheckpoint(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
@@ -200,9 +200,22 @@ func TestForeignCheckpoint(t *testing.T) {
 			t.Errorf("Verify: %v, %v, want %q", err, r.Problems, want)
 		}
 	}
+	refused := func() {
+		t.Helper()
+		before := b.server.Keys("bucket")
+		_, err := sink.Create(t.TempDir(), b.next(t, sink.Config{}))
+		if !errors.Is(err, sink.ErrLostCommit) || !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), "6.json") {
+			t.Errorf("Create: %v, want ErrLostCommit", err)
+		}
+		if after := b.server.Keys("bucket"); !slices.Equal(before, after) {
+			t.Errorf("the bucket has changed: %q, was %q", after, before)
+		}
+	}
 	deleteAfter(4)
+	refused()
 	lost(2, "the checkpoint contains entry 6, but the log ends at entry 4")
 	deleteAfter(0)
+	refused()
 	lost(0, "the checkpoint contains entry 6, but the log ends at entry 0")
 	dir := t.TempDir()
 	cfg := b.next(t, sink.Config{RunID: "other"})

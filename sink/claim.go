@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // A claim gives the log to one process, and a sealed entry ends the log. Both are entries without
@@ -32,11 +34,45 @@ func (l *Log) Claim() *Commit {
 // Sealed reports whether the log has ended, so that it cannot get any more samples.
 func (l *Log) Sealed() bool { return l.seq.sealed > 0 }
 
+// An End describes the last entry of a log. The zero End is the end of an empty log.
+type End struct {
+	Seq    int64  // number of the last entry
+	Epoch  int64  // of the last claim
+	Worker string // of the last claim
+	Sealed bool   // whether the log has ended
+}
+
+// ReadEnd returns the current end of a log in a bucket. It needs a list and at most two more
+// requests. known is the end as it was known before, or the zero End. A store can omit the newest
+// entries from a list, so the result can be old. The errors are the same as in [ReadLogIn].
+func ReadEnd(objects store.Store, known End) (End, error) {
+	p := locate(objects, nil, "")
+	listed, err := p.commitNumbers(known.Seq)
+	if err != nil || len(listed) == 0 {
+		return known, err
+	}
+	e, err := p.fetchOne(listed[len(listed)-1])
+	end := End{Seq: e.Seq, Epoch: e.Epoch, Worker: e.Worker, Sealed: e.Kind == kindSealed}
+	switch {
+	case err != nil, e.Claim == 0: // the entry is a claim
+	case e.Epoch == known.Epoch:
+		end.Worker = known.Worker
+	default:
+		e, err = p.fetchOne(e.Claim)
+		end.Worker = e.Worker
+	}
+	if err != nil {
+		return known, err
+	}
+	return end, nil
+}
+
 // A sequence checks that the entries of a log are consistent with each other.
 type sequence struct {
 	runID  string   // if empty, add sets it to the run id of the first entry
 	claims []Commit // in the order of their numbers
-	sealed int64    // number of the first sealed entry, or 0
+	last   int64    // highest number
+	sealed int64    // number of the sealed entry, or 0
 }
 
 // find returns the index of the first claim that is not below an entry. ok is true if it is the
@@ -70,19 +106,20 @@ func (s *sequence) add(c *Commit) error {
 		}
 	}
 	switch {
-	case s.sealed > 0 && c.Seq > s.sealed && !c.IsMerge():
+	case s.sealed > 0 && c.Seq > s.sealed:
 		return fmt.Errorf("the entry follows entry %d, which ends the log", s.sealed)
+	case c.Kind == kindClaim && c.Epoch <= epoch:
+		return fmt.Errorf("a claim of epoch %d follows claim %d of epoch %d", c.Epoch, claim, epoch)
 	case c.Kind == kindClaim:
-		if c.Epoch <= epoch {
-			return fmt.Errorf("a claim of epoch %d follows claim %d of epoch %d", c.Epoch, claim, epoch)
-		}
 		s.claim(c)
-		return nil
 	case c.Claim != claim || c.Epoch != epoch:
 		return fmt.Errorf("the entry depends on claim %d of epoch %d, but the last claim is %d of epoch %d: its process no longer owned the log", c.Claim, c.Epoch, claim, epoch)
+	case c.Kind == kindSealed && s.last > c.Seq:
+		return fmt.Errorf("the entry ends the log, but entry %d follows it", s.last)
 	case c.Kind == kindSealed:
 		s.sealed = c.Seq
 	}
+	s.last = max(s.last, c.Seq)
 	return nil
 }
 
@@ -94,7 +131,7 @@ func (s *sequence) claim(c *Commit) {
 }
 
 // claimLog makes this process the only one that can write to the log, which must have been read.
-// With Config.Epoch, it appends a claim.
+// With Config.Store, it appends a claim.
 func (d *Dataset) claimLog(log *Log) error {
 	_, epoch := log.seq.latest(d.nextSeq)
 	switch {
@@ -102,7 +139,7 @@ func (d *Dataset) claimLog(log *Log) error {
 		return ErrSealed
 	case d.cfg.Epoch <= epoch && epoch > 0:
 		return &ShardError{Path: d.objects.String() + "/" + entryPath(log.Claim().Seq), Op: "commit", Err: ErrFenced}
-	case d.cfg.Epoch == 0:
+	case d.folder:
 		return nil
 	}
 	c := &Commit{Kind: kindClaim, Worker: d.cfg.Worker}

@@ -127,8 +127,7 @@ type Config struct {
 	// Epoch is the epoch that Create claims for this process in Store. It must be higher than the
 	// epoch of the last claim, which Log.Claim returns. If another process has claimed the same or
 	// a higher epoch, the error wraps ErrFenced. From then on, the processes of lower epochs can no
-	// longer commit. Default 0: the log has no claims, and the caller makes sure that only one
-	// process writes.
+	// longer commit. It must be at least 1 with Store, and 0 without.
 	Epoch int64
 
 	// Worker is the name of this process in its claim.
@@ -214,8 +213,8 @@ func (c Config) Validate() error {
 	if c.MergeAt < 0 || c.MergeAt == 1 {
 		complain("merge_at is %d, but must be ≥ 2", c.MergeAt)
 	}
-	if c.Epoch < 0 || c.Epoch > 0 && c.Store == nil {
-		complain("epoch is %d, but must be ≥ 0, and 0 without a store", c.Epoch)
+	if c.Epoch < 0 || (c.Epoch > 0) != (c.Store != nil) {
+		complain("epoch is %d, but must be ≥ 1 with a store, and 0 without", c.Epoch)
 	}
 	if c.VocabSize < 0 {
 		complain("vocab_size is %d, but must be ≥ 0", c.VocabSize)

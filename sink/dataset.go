@@ -45,7 +45,7 @@ type Dataset struct {
 	end     *Commit // the sealed entry, once Seal has been called
 	claimed int64   // number of this process's claim, or 0
 
-	checkpoints *checkpointer // nil without Config.Epoch
+	checkpoints *checkpointer // nil without Config.Store
 
 	known *GroupLog // the groups in the log; nil without Config.CommitGroups
 
@@ -109,10 +109,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		}
 	}}
 	if !files.folder {
-		log.replaced = []Commit{}
-	}
-	if cfg.Epoch > 0 {
-		log.checkpoints = new(checkpointer)
+		log.replaced, log.checkpoints = []string{}, new(checkpointer)
 	}
 	if err := log.Follow(); err != nil {
 		return nil, err
@@ -217,8 +214,8 @@ func (d *Dataset) Run(ctx context.Context) error {
 // still be appended. After any other error, no more samples can be appended, and it is unknown
 // whether this sample is durable.
 func (d *Dataset) Append(ctx context.Context, s *tokenize.Sample, done func(error)) error {
-	if n := storedBytes(s); !d.folder && n > MaxStoredShard {
-		return &SampleError{Key: s.Key, Row: -1, Err: fmt.Errorf("the sample has %d bytes, but a shard in a store can have at most %d", n, MaxStoredShard)}
+	if !d.folder && storedBytes(s) > MaxStoredShard {
+		return &SampleError{Key: s.Key, Row: -1, Err: fmt.Errorf("the sample has %d bytes, but a shard in a store can have at most %d", storedBytes(s), MaxStoredShard)}
 	}
 	if err := checkSample(s, d.cfg.VocabSize); err != nil {
 		return err

@@ -161,12 +161,13 @@
 //	RUN/wal/, RUN/{data,failures}/.tmp-*
 //	RUN/store.json                           STORE and <run>, so that no other run uses RUN/wal/
 //
-// Several processes can try to write to the same log, on any machine. With Config.Epoch, only one
-// of them can commit. These are the rules:
+// Several processes can try to write to the same log, on any machine. Only one of them can commit.
+// These are the rules:
 //
 //   - No entry of the log is ever deleted, moved or replaced. If a list contains an entry, all
 //     earlier entries exist. The first process that puts an entry wins. All entries contain a nonce,
-//     so two processes never put the same bytes.
+//     so two processes never put the same bytes. A log that was copied from a folder can lack
+//     entries that a merge has replaced.
 //   - Create appends a claim, an entry without samples: {"kind":"claim","epoch":3,"worker":"…",…}.
 //     Its epoch is higher than the epochs of all earlier claims. If the name of the entry is taken,
 //     Create returns ErrFenced.
@@ -182,7 +183,7 @@
 //     higher epochs.
 //   - Merges do not move or delete anything. Any later deletion of replaced shards must follow a
 //     claim or the end of the log.
-//   - A sealed entry, {"kind":"sealed",…}, ends the log ([Dataset.Seal]). No commit can follow it.
+//   - A sealed entry, {"kind":"sealed",…}, ends the log ([Dataset.Seal]). No entry can follow it.
 //
 // A folder has no claims, and the caller must ensure that only one process writes. If another
 // process writes to the log anyway, ErrFenced ends this process too.
@@ -190,11 +191,10 @@
 // A commit to a bucket needs two requests per shard (PUT, HEAD), one for the entry, and one for a
 // checkpoint after every third entry. A reader of a log of 1,000 commits needs about 6 requests,
 // and Create at most 10. Without checkpoints, a reader needs one request per entry, of which 8 are
-// made at the same time. To read a whole
-// shard, it needs one request and one more per 8 MB. It keeps the shard in memory, or in an unnamed
-// temporary file in the system's folder if the shard is larger than 8 MB. For one row of a Parquet
-// shard, a reader fetches only the footer and the row group if the store keeps the shard's SHA-256;
-// see [Log.Row].
+// made at the same time. To read a whole shard, it needs one request and one more per 8 MB. It keeps
+// the shard in memory, or in an unnamed temporary file in the system's folder if the shard is larger
+// than 8 MB. For one row of a Parquet shard, a reader fetches only the footer and the row group if
+// the store keeps the shard's SHA-256; see [Log.Row].
 //
 // # Merges
 //
@@ -410,7 +410,8 @@
 // committed size. Create also reads the shards that no entry names. If such a shard contains a
 // sample that is neither in a commit nor in the write-ahead log, the last entry of the log has been
 // lost (ErrLostCommit). The loss of the last entry leaves no gap in the log, so there is no other
-// way to detect the loss. Create does not check digests, but [Log.CheckDigests] and [Verify] do.
+// way to detect the loss. In a bucket, a checkpoint with a later entry proves the loss instead.
+// Create does not check digests, but [Log.CheckDigests] and [Verify] do.
 //
 // Recovery does not adopt uncommitted shards. All of their samples are in the write-ahead log.
 // Rewriting these samples is cheaper than proving that a shard holds exactly the right rows.

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 )
 
 // In a bucket, no entry is ever deleted. If a list contains an entry, all earlier entries exist too,
-// even if the list omits them. A 404 proves nothing.
+// even if the list omits them. A 404 proves nothing. The exception is a log that was copied from a
+// folder, because the merges in a folder remove entries.
 
 const (
 	// fetches is the number of entries that are requested at the same time.
@@ -22,18 +24,17 @@ const (
 
 // followBucket is like Follow, for a log in a bucket.
 func (l *Log) followBucket() error {
-	var last int64
+	var listed []int64
 	var err error
 	if len(l.known) == 0 {
-		last, err = l.load()
-	}
-	if last == 0 && err == nil {
-		last, err = l.highest(l.Last())
+		listed, err = l.load()
+	} else {
+		listed, err = l.list()
 	}
 	if err != nil {
 		return err
 	}
-	for e, err := range l.fetch(l.Last(), last) {
+	for e, err := range l.fetch(l.newEntries(listed)) {
 		if err == nil {
 			err = l.add(&e.Commit)
 		}
@@ -45,32 +46,45 @@ func (l *Log) followBucket() error {
 	return nil
 }
 
-// highest lists the entries of a bucket after the given number and returns the highest number, or
-// the given one.
-func (p *location) highest(after int64) (int64, error) {
-	numbers, err := p.commitNumbers(after)
-	for _, seq := range numbers {
-		after = max(after, seq)
+// newEntries returns the numbers of the entries that are not in l.known, in an order in which they
+// can be added. listed contains these numbers as the bucket has listed them.
+func (l *Log) newEntries(listed []int64) (order []int64) {
+	listed = slices.DeleteFunc(listed, l.known.has)
+	if len(listed) == 0 {
+		return nil
 	}
-	return after, err
+	for seq := l.Last() + 1; seq <= listed[len(listed)-1]; seq++ {
+		order = append(order, seq)
+	}
+	for i, seq := range listed {
+		if seq == order[i] {
+			continue
+		}
+		if _, _, err := l.readCommit(order[i]); errors.Is(err, fs.ErrNotExist) {
+			if left, gaps, err := l.order(listed); err == nil && len(gaps) == 0 { // the log was copied
+				replaced := slices.DeleteFunc(listed, func(seq int64) bool { return slices.Contains(left, seq) })
+				return append(left, replaced...)
+			}
+		}
+		break // the list omits an entry
+	}
+	return order
 }
 
-// fetch yields the entries of a bucket after one number and up to another, by number. If an entry
-// cannot be read, fetch yields its number and an error.
-func (p *location) fetch(after, last int64) iter.Seq2[entryLine, error] {
+// fetch yields entries of a bucket. If an entry cannot be read, fetch yields its number and an error.
+func (p *location) fetch(order []int64) iter.Seq2[entryLine, error] {
 	return func(yield func(entryLine, error) bool) {
-		for at := after; at < last; at += fetches {
+		for part := range slices.Chunk(order, fetches) {
 			var (
 				entries [fetches]entryLine
 				errs    [fetches]error
 				wait    sync.WaitGroup
 			)
-			n := min(last-at, fetches)
-			for i := range n {
-				wait.Go(func() { entries[i], errs[i] = p.fetchOne(at + 1 + i) })
+			for i, seq := range part {
+				wait.Go(func() { entries[i], errs[i] = p.fetchOne(seq) })
 			}
 			wait.Wait()
-			for i := range n {
+			for i := range part {
 				if !yield(entries[i], errs[i]) {
 					return
 				}

@@ -125,14 +125,14 @@ func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 	places := make([]place, 0, len(fresh))
 	replaced := slices.Clone(l.known)
 	for _, seq := range slices.Backward(fresh) { // backward, because only a later merge can replace a merge
-		if replaced.has(seq) {
-			continue
-		}
-		p := place{seq, seq}
-		read, merr := maybeMergeOrClaim(l.objects, seq)
+		p, hidden := place{seq, seq}, replaced.has(seq)
+		read, merr := maybeOther(l.objects, seq)
 		if merr == nil && read {
 			var c Commit
 			if c, _, merr = l.readCommit(seq); merr == nil {
+				hidden = hidden && c.Kind == "" // otherwise add refuses the merge
+			}
+			if merr == nil && !hidden {
 				p.first = c.First()
 				for _, r := range c.Replaces {
 					replaced = replaced.add(r)
@@ -141,6 +141,9 @@ func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 					l.seq.claim(&c)
 				}
 			}
+		}
+		if hidden {
+			continue
 		}
 		if merr != nil && (err == nil || errors.Is(merr, fs.ErrNotExist)) {
 			err = merr
@@ -154,18 +157,24 @@ func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 	return order, gapsOf(replaced, fresh), err
 }
 
-// maybeMergeOrClaim reports whether an entry might be a merge or a claim. An entry of a newer
-// version might be one. The first bytes are enough to determine this, because encodeCommit writes
-// version, seq, replaces and kind first.
-func maybeMergeOrClaim(objects store.Store, seq int64) (bool, error) {
+// maybeOther reports whether an entry might be a merge, a claim or the end of the log. An entry of a
+// newer version might be one. The first bytes are enough to determine this, because encodeCommit
+// writes version, seq, replaces and kind first.
+func maybeOther(objects store.Store, seq int64) (bool, error) {
 	head, err := readHead(objects, entryPath(seq), 64)
 	version, ok := bytes.CutPrefix(head, []byte(`{"version":`))
-	return ok && (!bytes.HasPrefix(version, []byte("1,")) || bytes.Contains(version, []byte(`,"replaces":`)) || bytes.Contains(version, []byte(`,"kind":"claim"`))), err
+	return ok && (!bytes.HasPrefix(version, []byte("1,")) || bytes.Contains(version, []byte(`,"replaces":`)) || bytes.Contains(version, []byte(`,"kind":`))), err
 }
 
 // add adds the next entry in logical order. The entry can also be a merge of entries that have
 // already been added.
 func (l *Log) add(c *Commit) error {
+	if c.Kind == "" && l.known.has(c.Seq) { // a merge has replaced it; see newEntries
+		if l.replaced != nil {
+			l.replaced = append(l.replaced, c.paths()...)
+		}
+		return nil
+	}
 	err := l.seq.add(c)
 	from, to := 0, 0
 	if err == nil && c.Kind == "" {
@@ -179,7 +188,9 @@ func (l *Log) add(c *Commit) error {
 		return nil
 	}
 	if l.replaced != nil {
-		l.replaced = append(l.replaced, l.Commits[from:to]...)
+		for i := range l.Commits[from:to] {
+			l.replaced = append(l.replaced, l.Commits[from+i].paths()...)
+		}
 	}
 	if l.each != nil {
 		for o := range c.Originals() {

@@ -11,7 +11,8 @@ import (
 )
 
 // ErrLostCommit means that the last entry of the commit log has been lost. The proof is a shard
-// that no entry names but that contains samples that are nowhere else.
+// that no entry names but that contains samples that are nowhere else. In a bucket, the proof is a
+// checkpoint with a later entry.
 var ErrLostCommit = errors.New("sink: the last entry of the commit log is lost")
 
 // lostShards returns the paths of shards that no entry names and that contain a sample that is
@@ -62,15 +63,16 @@ func (l *Log) lostShards() ([]string, error) {
 // entries also count.
 func (l *Log) unnamed() (paths []string, err error) {
 	named := map[string]bool{}
-	left, err := l.leftReplaced()
+	left, err := l.leftPaths()
 	if err != nil {
 		return nil, err
 	}
-	for _, commits := range [][]Commit{l.Commits, left} {
-		for i := range commits {
-			for _, s := range commits[i].Shards {
-				named[s.Path] = true
-			}
+	for _, path := range left {
+		named[path] = true
+	}
+	for i := range l.Commits {
+		for _, s := range l.Commits[i].Shards {
+			named[s.Path] = true
 		}
 	}
 	// In a bucket, the list of CheckSizes is new enough: a shard that is in no entry up to this

@@ -42,6 +42,13 @@ func (c *Commit) Last() int64 {
 	return c.Seq
 }
 
+func (c *Commit) paths() (paths []string) {
+	for _, s := range c.Shards {
+		paths = append(paths, s.Path)
+	}
+	return paths
+}
+
 func (c *Commit) tokens() (n int64) {
 	for _, s := range c.Shards {
 		if s.Kind == KindData {

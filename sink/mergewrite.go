@@ -48,7 +48,7 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 	}
 	c.Replaces, c.Groups, c.Samples = replaced, w.groups, w.samples
 	n := list[0].seq
-	if d.cfg.Epoch > 0 {
+	if !d.folder {
 		m.written++ // a second try must not use the same names
 		n = m.written
 	}

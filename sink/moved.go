@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -41,8 +42,10 @@ func (l *Log) find(s Shard) (store.Object, rowRange, error) {
 // shard has been deleted, the error wraps ErrReplaced.
 func (l *Log) openShard(s Shard) (store.Object, error) {
 	o, err := l.open(s.Path)
-	if errors.Is(err, fs.ErrNotExist) && l.replacedSince(s) {
-		return nil, ErrReplaced
+	if errors.Is(err, fs.ErrNotExist) {
+		if replaced, rerr := l.replacedSince(s); replaced || rerr != nil {
+			return nil, cmp.Or(rerr, ErrReplaced)
+		}
 	}
 	return o, err
 }
@@ -62,20 +65,20 @@ func (l *Log) entryOf(s Shard) *Commit {
 // is also missing from _commits/ of a folder. An entry is moved to replaced/ after its shards have
 // been moved there and before they are deleted. In a bucket, the entry stays, and replacedSince
 // reads the log again.
-func (l *Log) replacedSince(s Shard) bool {
+func (l *Log) replacedSince(s Shard) (bool, error) {
 	c := l.entryOf(s)
 	if c == nil {
-		return false
+		return false, nil
 	}
 	if !l.folder {
 		now, err := readLog(l.location, l.seq.runID, func(*Commit) {})
-		return err == nil && now.entryOf(s) == nil
+		return err == nil && now.entryOf(s) == nil, err
 	}
 	o, err := l.objects.Open(entryPath(c.Seq))
 	if err == nil {
 		_ = o.Close() // nothing was read
 	}
-	return errors.Is(err, fs.ErrNotExist)
+	return errors.Is(err, fs.ErrNotExist), nil
 }
 
 // findMoved rereads the log and returns the range that currently contains the rows of s.

@@ -25,7 +25,7 @@ type Log struct {
 
 	// These fields are only used in a bucket.
 	shards      []store.Info  // the shards that CheckSizes has listed
-	replaced    []Commit      // if not nil, the replaced entries, without samples
+	replaced    []string      // if not nil, the paths of the shards of replaced entries
 	checkpoints *checkpointer // if not nil, the entries of the next checkpoints
 }
 

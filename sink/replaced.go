@@ -70,12 +70,7 @@ type goneSet struct {
 }
 
 func goneOf(c *Commit, at time.Time) goneSet {
-	g := goneSet{last: c.Last(), at: at}
-	for _, s := range c.Shards {
-		g.paths = append(g.paths, s.Path)
-	}
-	g.paths = append(g.paths, entryPath(c.Seq)) // deleted last
-	return g
+	return goneSet{last: c.Last(), at: at, paths: append(c.paths(), entryPath(c.Seq))} // the entry is deleted last
 }
 
 // delete removes the files. If delete cannot remove a file, the next Create removes it.
@@ -85,13 +80,10 @@ func (g *goneSet) delete(fsys FS, dir string) {
 	}
 }
 
-// leftReplaced returns the replaced entries that are still in _commits/. A folder has such entries
-// while a merge moves files, and after the process was killed during such a move. In a bucket, all
-// entries stay.
+// leftReplaced returns the replaced entries that are still in _commits/ of a folder, without their
+// samples. There are such entries while a merge moves files, and after the process was killed during
+// such a move.
 func (l *Log) leftReplaced() (left []Commit, err error) {
-	if l.replaced != nil {
-		return l.replaced, nil
-	}
 	numbers, err := l.commitNumbers(0)
 	if err != nil {
 		return nil, err
@@ -117,6 +109,19 @@ func (l *Log) leftReplaced() (left []Commit, err error) {
 		}
 	}
 	return left, nil
+}
+
+// leftPaths returns the paths of the shards and entries that merges have replaced but not moved. In a
+// bucket, these are all replaced shards.
+func (l *Log) leftPaths() (paths []string, err error) {
+	if !l.folder {
+		return l.replaced, nil
+	}
+	left, err := l.leftReplaced()
+	for i := range left {
+		paths = append(paths, goneOf(&left[i], time.Time{}).paths...)
+	}
+	return paths, err
 }
 
 // finishMerges completes the moves that an earlier process started, and schedules replaced files

@@ -23,6 +23,24 @@ type Stats struct {
 	BytesInFlight int64
 }
 
+// Add adds the counts of o.
+func (s *Stats) Add(o Stats) {
+	s.Commits += o.Commits
+	s.Shards += o.Shards
+	s.Bytes += o.Bytes
+	s.Merges += o.Merges
+	s.MergeErrors += o.MergeErrors
+	s.Samples += o.Samples
+	s.Failed += o.Failed
+	s.Rows += o.Rows
+	s.Failures += o.Failures
+	s.Tokens.Add(o.Tokens)
+	s.Pending += o.Pending
+	s.WALBytes += o.WALBytes
+	s.WALSyncs += o.WALSyncs
+	s.BytesInFlight += o.BytesInFlight
+}
+
 // Stats returns a snapshot of the counters.
 func (d *Dataset) Stats() Stats {
 	d.mu.Lock()

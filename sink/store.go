@@ -123,11 +123,14 @@ func (f *StoredFailure) AsSample() *StoredSample {
 // Store does not use a write-ahead log, because the source still exists. After an error, the folder
 // must not be used.
 func Store(dir string, cfg Config, parts iter.Seq2[*StoredSample, error]) (Stats, error) {
+	if cfg.Store != nil {
+		return Stats{}, errors.New("sink: Store writes to a folder, and not to Config.Store")
+	}
 	d, err := Create(dir, cfg)
 	if err != nil {
 		return Stats{}, err
 	}
-	if d.claimed > 1 || d.nextSeq != d.claimed+1 {
+	if d.nextSeq > 1 {
 		return Stats{}, &ShardError{Path: dir, Op: "create", Err: errors.New("the folder already contains a dataset")}
 	}
 	w := newWriter(d)

@@ -74,4 +74,12 @@ func TestStoreErrors(t *testing.T) {
 		t.Errorf("a merge: %v", err)
 	}
 	b.proxy.Plan(nil)
+	// A shard is missing, and whether a merge has replaced it is unknown.
+	log := b.readLog(t)
+	must(t, b.Delete(log.Commits[0].Shards[0].Path))
+	deny(t, nil)
+	if err := log.CheckSizes(); !errors.Is(err, fs.ErrPermission) || errors.Is(err, sink.ErrCorrupt) {
+		t.Errorf("CheckSizes() = %v", err)
+	}
+	b.proxy.Plan(nil)
 }

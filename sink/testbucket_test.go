@@ -2,10 +2,12 @@ package sink_test
 
 import (
 	"context"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/rollout-rl/rollout/sink"
@@ -56,23 +58,30 @@ func (b *testBucket) process(t *testing.T, fs sink.FS) (c *testBucket, kill cont
 	return c, kill
 }
 
-// upload copies the committed files of a folder, and the entries that merges have replaced: a log in
-// a bucket has all of its entries.
+// upload copies the committed files of a folder. If merges have replaced entries, the bucket lacks
+// these entries.
 func (b *testBucket) upload(t *testing.T, dir string) {
 	t.Helper()
 	folder := store.Folder(sink.OS(), dir)
 	for i := range each(t, folder.List("", "")) {
-		name := i.Name
-		if entry, ok := strings.CutPrefix(name, "replaced/_commits/"); ok {
-			name = "_commits/" + entry
-		}
-		if strings.HasPrefix(name, "wal/") || strings.HasPrefix(name, "replaced/") {
+		if strings.HasPrefix(i.Name, "wal/") || strings.HasPrefix(i.Name, "replaced/") {
 			continue
 		}
 		body, err := folder.Get(i.Name)
 		must(t, err)
-		must(t, b.Put(name, body))
+		must(t, b.Put(i.Name, body))
 	}
+}
+
+// files returns the objects as files.
+func (b *testBucket) files(t *testing.T) fs.FS {
+	t.Helper()
+	files := fstest.MapFS{}
+	for _, key := range b.server.Keys("bucket") {
+		name := strings.TrimPrefix(key, "run/")
+		files[name] = &fstest.MapFile{Data: b.get(t, name), Mode: 0o666}
+	}
+	return files
 }
 
 func (b *testBucket) readLog(t *testing.T) *sink.Log {

@@ -194,13 +194,17 @@ func (v *verifier) add(seq int64, c *Commit, err error) bool {
 }
 
 // openShards opens all shards of an entry. Until they are closed, they stay readable in a folder,
-// even if a merge replaces them. again is true if a merge has already replaced them.
+// even if a merge replaces them. again is true if a shard is missing and a merge can have replaced
+// it.
 func (v *verifier) openShards(c *Commit) (files []openFile, again bool) {
-	one := Log{location: v.location, Commits: []Commit{*c}}
+	one := Log{location: v.location}
+	if v.folder { // in a bucket, the caller reads the log again
+		one.Commits = []Commit{*c}
+	}
 	for _, s := range c.Shards {
 		o, err := one.openShard(s)
 		files = append(files, openFile{o, err})
-		again = again || errors.Is(err, ErrReplaced)
+		again = again || errors.Is(err, ErrReplaced) || !v.folder && errors.Is(err, fs.ErrNotExist)
 	}
 	return files, again
 }

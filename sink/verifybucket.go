@@ -4,19 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"sort"
 )
 
-// bucket checks the log in a bucket and the shards of all entries that no merge has replaced. It
-// keeps these entries in memory, so that it requests each entry once.
+// bucket checks the log in a bucket, and then the shards of all entries that no merge has replaced.
 func (v *verifier) bucket(ctx context.Context) error {
-	entries := map[int64]*Commit{} // that were not checked
-	checked := int64(0)            // all commits up to this number were checked
-	v.entries.replaced = []Commit{}
-	again, tries := true, 0
-	for {
+	v.entries.replaced = []string{}
+	checked := int64(0) // all commits up to this number were checked
+	for again := true; ; {
 		if again {
-			if err := v.fetchAll(entries); err != nil {
+			if err := v.readEntries(); err != nil {
 				return err
 			}
 		}
@@ -25,44 +23,38 @@ func (v *verifier) bucket(ctx context.Context) error {
 		if at == len(list) {
 			return v.checkpoints()
 		}
-		c := entries[list[at].Seq]
-		var files []openFile
-		if files, again = v.openShards(c); again && tries < maxListings {
-			tries++
-			closeShards(files)
-			continue // a new entry has replaced c
+		e, err := v.fetchOne(list[at].Seq) // the samples were dropped
+		if err != nil {
+			return err // it was read before
 		}
-		err := v.commit(ctx, c, files, checked)
+		files, missing := v.openShards(&e.Commit)
+		if missing && !again { // a new merge can have replaced the entry
+			closeShards(files)
+			again = true
+			continue
+		}
+		err = v.commit(ctx, &e.Commit, files, checked)
 		closeShards(files)
 		if err != nil {
 			return err
 		}
-		checked = c.Last()
-		delete(entries, c.Seq)
+		checked, again = e.Last(), false
 	}
 }
 
-// fetchAll reads the new entries.
-func (v *verifier) fetchAll(entries map[int64]*Commit) error {
-	last, err := v.highest(v.entries.Last())
+// readEntries reads and checks the new entries.
+func (v *verifier) readEntries() error {
+	listed, err := v.entries.list()
 	if err != nil {
 		return err
 	}
-	for e, err := range v.fetch(v.entries.Last(), last) {
+	for e, err := range v.fetch(v.entries.newEntries(listed)) {
 		if errors.Is(err, ErrNewer) || unread(err) {
 			return err
 		}
 		v.named[entryPath(e.Seq)] = true
 		v.sums[e.Seq] = e.SHA256
-		if !v.add(e.Seq, &e.Commit, err) || e.Kind != "" {
-			continue
-		}
-		entries[e.Seq] = &e.Commit
-		for _, r := range e.Replaces {
-			for seq := r[0]; seq <= r[1]; seq++ {
-				delete(entries, seq)
-			}
-		}
+		v.add(e.Seq, &e.Commit, err)
 	}
 	return nil
 }
@@ -84,12 +76,10 @@ func (v *verifier) checkpoints() error {
 			return nil
 		})
 		if end > v.entries.Last() { // a new entry, or a lost one
-			last, err := v.highest(end - 1)
-			if err != nil {
-				return err
-			}
-			if last < end {
+			if _, err := v.fetchOne(end); errors.Is(err, fs.ErrNotExist) {
 				other = fmt.Sprintf("the checkpoint contains entry %d, but the log ends at entry %d", end, v.entries.Last())
+			} else if err != nil {
+				return err
 			}
 		}
 		if other != "" {

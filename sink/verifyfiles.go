@@ -31,12 +31,9 @@ func (v *verifier) names(sub string) (names []string, err error) {
 
 // orphans lists the files that no commit names, and reports shards whose entry is lost.
 func (v *verifier) orphans() error {
-	left, err := v.entries.leftReplaced() // entries that a merge has replaced but that have not yet been moved
-	for i := range left {
-		v.named[entryPath(left[i].Seq)] = true
-		for _, s := range left[i].Shards {
-			v.named[s.Path] = true
-		}
+	left, err := v.entries.leftPaths()
+	for _, path := range left {
+		v.named[path] = true
 	}
 	if err != nil {
 		v.problem(commitsDir, -1, err)

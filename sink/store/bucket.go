@@ -27,7 +27,7 @@ type bucket struct {
 	core   *minio.Core
 	creds  *credentials.Credentials
 	tries  int // the maximum number of tries; 0: no limit
-	outage outage
+	outage *outage
 }
 
 func openBucket(ctx context.Context, p place, opts Options) (Store, error) {
@@ -41,7 +41,7 @@ func openBucket(ctx context.Context, p place, opts Options) (Store, error) {
 		return nil, &Error{Path: p.String(), Op: "open", Err: cause(ErrLocation, printable(err.Error()), "correct the endpoint")}
 	}
 	context.AfterFunc(ctx, t.base.CloseIdleConnections)
-	b := &bucket{place: p, ctx: ctx, fs: opts.FS, core: core, creds: creds, outage: outage{log: opts.Log}, tries: 4}
+	b := &bucket{place: p, ctx: ctx, fs: opts.FS, core: core, creds: creds, outage: &outage{log: opts.Log}, tries: 4}
 	err = b.do("open", "", func() error {
 		next, stop := iter.Pull(core.ListObjectsIter(ctx, p.bucket, minio.ListObjectsOptions{Prefix: p.key(""), Recursive: true, MaxKeys: 1, FetchOwner: new(false)}))
 		defer stop()
@@ -54,6 +54,12 @@ func openBucket(ctx context.Context, p place, opts Options) (Store, error) {
 		return nil, err
 	}
 	return b, nil
+}
+
+func (b *bucket) Sub(prefix string) Store {
+	sub := *b
+	sub.prefix = b.key(prefix)
+	return &sub
 }
 
 func (b *bucket) PutNew(name string, body []byte) error {

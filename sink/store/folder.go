@@ -29,6 +29,8 @@ type folder struct {
 
 func (f *folder) String() string { return f.dir }
 
+func (f *folder) Sub(prefix string) Store { return Folder(f.fs, f.path(prefix)) }
+
 func (f *folder) path(name string) string { return filepath.Join(f.dir, filepath.FromSlash(name)) }
 
 // do calls act with the file of a name.
@@ -94,7 +96,8 @@ func (f *folder) putIfAbsent(path string, body []byte, hit func(failpoint.Name))
 	return nil
 }
 
-// writeSynced writes and syncs a new file with the given content. If its folder is missing, writeSynced creates it.
+// writeSynced writes and syncs a new file with the given content. If its folder is missing,
+// writeSynced creates it.
 func (f *folder) writeSynced(path string, body io.Reader) error {
 	file, err := f.fs.Create(path)
 	if errors.Is(err, fs.ErrNotExist) {

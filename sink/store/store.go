@@ -30,8 +30,8 @@ type Store interface {
 	PutNew(name string, body []byte) error
 	// PutFile durably moves a local file into the store. The caller must have synced the file, and
 	// must never have used the name before. sum is the SHA-256 of the file. In a folder, the file
-	// is renamed, or copied from another file system. A bucket receives the file in one put of at most [MaxPut] bytes, which is verified
-	// with sum; then the file is removed.
+	// is renamed, or copied from another file system. A bucket receives the file in one put of at
+	// most [MaxPut] bytes, which is verified with sum; then the file is removed.
 	PutFile(name, file string, sum [sha256.Size]byte) error
 	// Put durably creates or replaces a small object. A reader sees the old or the new content, never
 	// a part. If several callers put the same name, any of them can be last. The caller must not
@@ -49,6 +49,9 @@ type Store interface {
 	List(prefix, after string) iter.Seq2[Info, error]
 	// Delete deletes an object. It returns nil if there is no such object.
 	Delete(name string) error
+	// Sub returns the part of the store whose names begin with prefix and a slash. Names of the part
+	// do not contain the prefix. prefix must be a valid name.
+	Sub(prefix string) Store
 	// String returns the folder's path or s3://bucket/prefix. It never contains a credential.
 	String() string
 }

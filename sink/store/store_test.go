@@ -56,7 +56,7 @@ func TestStores(t *testing.T) {
 	}
 	tests := map[string]func(*testing.T, store.Store){
 		"PutNew": testPutNew, "Writers": testWriters, "Put": testPut, "PutFile": testPutFile, "Read": testRead,
-		"List": testList, "Names": testNames, "Delete": testDelete, "Probe": testProbe,
+		"List": testList, "Names": testNames, "Delete": testDelete, "Sub": testSub, "Probe": testProbe,
 	}
 	for name, open := range stores {
 		for test, run := range tests {
@@ -79,6 +79,40 @@ func openSpoiled(t *testing.T, proxy *storetest.Proxy, prefix string) store.Stor
 	s := open(t, location, store.Options{Timeout: time.Second})
 	proxy.Plan(storetest.Random(1, 0.25, faults()...))
 	return s
+}
+
+func testSub(t *testing.T, s store.Store) {
+	t.Helper()
+	sub := s.Sub("a").Sub("b/c")
+	for _, err := range []error{
+		sub.Put("x/1", []byte("sub")), s.Put("a/b/c0", []byte("other")), s.Put("x/1", []byte("root")), s.PutNew("a/b/c/x/2", []byte("2")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantBody(t, sub, "x/1", "sub")
+	wantBody(t, s, "a/b/c/x/1", "sub")
+	wantBody(t, sub, "x/2", "2")
+	if err := sub.PutNew("x/2", []byte("3")); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("PutNew of a taken name = %v", err)
+	}
+	if got, want := list(t, sub.List("", "")), []string{"x/1", "x/2"}; !slices.Equal(got, want) {
+		t.Errorf("the list is %q, want %q", got, want)
+	}
+	if got := list(t, sub.List("x/", "x/1")); !slices.Equal(got, []string{"x/2"}) {
+		t.Errorf("the list after x/1 is %q", got)
+	}
+	if err := sub.Delete("x/1"); err != nil {
+		t.Error(err)
+	}
+	if _, err := sub.Get("x/1"); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), sub.String()+"/x/1") {
+		t.Errorf("Get of a deleted object = %v", err)
+	}
+	wantBody(t, s, "x/1", "root")
+	if got, want := sub.String(), s.String()+"/a/b/c"; got != want {
+		t.Errorf("String() = %q, want %q", got, want)
+	}
 }
 
 func testPutNew(t *testing.T, s store.Store) {
