@@ -87,14 +87,14 @@ func (w *Worker) reclaim() error {
 		if err != nil || p < 0 || p >= len(w.ends) || filepath.Base(PartitionName(p)) != f.Name() {
 			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s is not a partition of the fleet", filepath.Join(w.cfg.Dir, partitionsDir, f.Name()))), "remove it")
 		}
-		end, err := readEnd(Dataset(w.objects, p))
+		end, err := sink.ReadEnd(Dataset(w.objects, p), sink.End{})
 		var c *claimed
 		switch {
 		case err != nil:
-		case end.sealed || !w.isOurs(end.worker):
+		case end.Sealed || !w.isOurs(end.Worker):
 			err = w.drop(p)
 		default:
-			c, err = w.claim(p, end.epoch+1)
+			c, err = w.claim(p, end.Epoch+1)
 		}
 		if err != nil {
 			return err
@@ -162,7 +162,7 @@ func (w *Worker) write(c *claimed) {
 	defer w.mu.Unlock()
 	defer w.signal()
 	c.ended = true
-	addStats(&w.stats, stats)
+	w.stats.Add(stats)
 	switch {
 	case isLost(err):
 		w.log.Warn("lost", "partition", c.partition, "epoch", c.epoch, "samples", c.moved.Load())

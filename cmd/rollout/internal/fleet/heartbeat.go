@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/store"
 )
 
@@ -170,11 +171,11 @@ func (w *Worker) checkClaims() error {
 	held := slices.Collect(maps.Values(w.claimed))
 	w.mu.Unlock()
 	for _, c := range held {
-		end, err := readEnd(Dataset(w.objects, c.partition))
+		end, err := sink.ReadEnd(Dataset(w.objects, c.partition), sink.End{})
 		if err != nil {
 			return err
 		}
-		if end.epoch > c.epoch {
+		if end.Epoch > c.epoch {
 			w.mu.Lock()
 			c.lost = true
 			w.mu.Unlock()

@@ -72,6 +72,9 @@ func PartitionName(p int) string { return fmt.Sprintf(partitionsDir+"/%04d", p) 
 
 const partitionsDir = "partitions"
 
+// Dataset returns the store of a partition's dataset, which is a part of the fleet's store.
+func Dataset(objects store.Store, p int) store.Store { return objects.Sub(PartitionName(p)) }
+
 // A splitter collects the lines of each partition, in memory and in one temporary file per partition.
 type splitter struct {
 	dir     string

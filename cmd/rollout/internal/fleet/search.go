@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"time"
+
+	"github.com/rollout-rl/rollout/sink"
 )
 
 // A search finds the next partition to claim.
@@ -181,9 +183,9 @@ func (w *Worker) takeOver(p int) (*claimed, error) {
 
 // readEnd reads the end of a partition's log.
 func (w *Worker) readEnd(p int) error {
-	end, err := readEnd(Dataset(w.objects, p))
+	end, err := sink.ReadEnd(Dataset(w.objects, p), sink.End{})
 	if err == nil {
-		w.learn(p, end.epoch, end.worker, "", end.sealed)
+		w.learn(p, end.Epoch, end.Worker, "", end.Sealed)
 	}
 	return err
 }

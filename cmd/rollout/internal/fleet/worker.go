@@ -284,27 +284,10 @@ func (w *Worker) Stats() sink.Stats {
 	s := w.stats
 	for _, c := range w.claimed {
 		if !c.ended {
-			addStats(&s, c.dataset.Stats())
+			s.Add(c.dataset.Stats())
 		}
 	}
 	return s
-}
-
-func addStats(s *sink.Stats, o sink.Stats) {
-	s.Commits += o.Commits
-	s.Shards += o.Shards
-	s.Bytes += o.Bytes
-	s.Merges += o.Merges
-	s.MergeErrors += o.MergeErrors
-	s.Samples += o.Samples
-	s.Failed += o.Failed
-	s.Rows += o.Rows
-	s.Failures += o.Failures
-	s.Tokens.Add(o.Tokens)
-	s.Pending += o.Pending
-	s.WALBytes += o.WALBytes
-	s.WALSyncs += o.WALSyncs
-	s.BytesInFlight += o.BytesInFlight
 }
 
 // signal wakes Tasks.

@@ -300,8 +300,8 @@ func TestLateWorker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		objects := &slowStore{Store: folder(t), requests: map[string]int{}}
-		f := plan(t, objects, 100, 1000, 1)
-		first := start(t, objects, f, t.TempDir(), slots(250))
+		f := plan(t, objects, 30, 200, 1)
+		first := start(t, objects, f, t.TempDir(), slots(50))
 		next, stop := iter.Pull2(first.Tasks(t.Context()))
 		defer stop()
 		begin := func(n int) {
@@ -316,7 +316,7 @@ func TestLateWorker(t *testing.T) {
 		var room atomic.Int64
 		later := func(c *fleet.Config) { c.Slots = func() int { return int(room.Load()) } }
 		idle := start(t, objects, f, t.TempDir(), later) // before the first claim
-		begin(400)
+		begin(80)
 		time.Sleep(20 * time.Second) // heartbeats come
 		objects.requests = map[string]int{}
 		late := start(t, objects, f, t.TempDir(), later)
@@ -329,7 +329,7 @@ func TestLateWorker(t *testing.T) {
 				}
 			})
 		}
-		begin(600)
+		begin(120)
 		_, _, more := next()
 		is(t, "more tasks", more, false)
 		first.close()
