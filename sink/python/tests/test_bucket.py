@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made import Run, Sample, sealed
+from made import Run, Sample
 from waiting import PATIENCE
 
 import rollout
@@ -113,10 +114,16 @@ def fleet(server: str, tmp_path: Path) -> Path:
     folder = tmp_path / "fleet"
     folder.mkdir()
     parts = [{"tasks": 5}, {"tasks": 5}, {"tasks": 5}, {"tasks": 5}, {"tasks": 0}]
-    (folder / "fleet.json").write_bytes(sealed({"version": 1, "id": "run", "partitions": parts}))
+    (folder / "fleet.json").write_bytes(summed({"version": 1, "id": "run", "partitions": parts}))
     for number in range(3):
         Bucket(server, "").call("write", to=folder / f"partitions/{number:04d}", first=5 * number, groups=5, size=4, seal=1)
     return folder
+
+
+def summed(plan: dict[str, Any]) -> bytes:
+    """Return the bytes of fleet.json, with its checksum."""
+    body = json.dumps(plan, indent=2).encode()[: -len("\n}")]
+    return body + b',\n  "sha256": "' + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
 
 
 def plain(groups: Iterable[rollout.Group]) -> list[Any]:
@@ -414,10 +421,10 @@ def test_a_fleet_waits_for_all_partitions(fleet: Path) -> None:
 @pytest.mark.parametrize(
     "plan, error",
     [
-        (sealed({"version": 2, "partitions": "other"}), rollout.NewerError),
-        (sealed({"version": 1, "partitions": [{"tasks": 0}]}), rollout.CorruptError),
-        (sealed({"version": 1, "partitions": 4}), rollout.CorruptError),
-        (sealed({"version": 1, "partitions": [{"tasks": 1}]}).replace(b"1}", b"2}"), rollout.CorruptError),
+        (summed({"version": 2, "partitions": "other"}), rollout.NewerError),
+        (summed({"version": 1, "partitions": [{"tasks": 0}]}), rollout.CorruptError),
+        (summed({"version": 1, "partitions": 4}), rollout.CorruptError),
+        (summed({"version": 1, "partitions": [{"tasks": 1}]}).replace(b"\"tasks\": 1", b"\"tasks\": 2"), rollout.CorruptError),
         (b'{"version":1,"partitions":[{"tasks":1}]}\n', rollout.CorruptError),
         (b"[]", rollout.CorruptError),
     ],

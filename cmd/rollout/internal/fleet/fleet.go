@@ -1,14 +1,10 @@
 package fleet
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
@@ -38,7 +34,8 @@ const (
 // DefaultPartitions returns the number of partitions for a number of tasks: 256, but at most one per task.
 func DefaultPartitions(tasks int) int { return max(1, min(tasks, defaultPartitions)) }
 
-// A Fleet is the content of fleet.json. It never changes, and it contains no secrets.
+// A Fleet is the content of fleet.json, which ends with a checksum as run.json does. It never changes, and it
+// contains no secrets.
 type Fleet struct {
 	Version int `json:"version"` // of the format
 	// ID is the run id in all logs of the fleet.
@@ -54,8 +51,6 @@ type Fleet struct {
 	Model    *runfolder.Model   `json:"model,omitempty"`
 	// Config contains the settings with which the fleet was planned. They are the defaults of workers.
 	Config config.Values `json:"config"`
-	// SHA256 is the digest of all bytes before the comma that precedes it.
-	SHA256 string `json:"sha256,omitempty"`
 }
 
 // A Partition describes the tasks of a partition. Bytes and SHA256 describe the object with
@@ -132,7 +127,7 @@ func planned(objects store.Store) error {
 
 // write makes the store a fleet. If another process was faster, write returns the error of CheckNew.
 func (f *Fleet) write(objects store.Store) error {
-	body, err := f.encode()
+	body, err := runfolder.EncodeSummed(f)
 	if err == nil {
 		err = objects.PutNew(Name, body)
 	}
@@ -142,32 +137,10 @@ func (f *Fleet) write(objects store.Store) error {
 	return exit.With(exit.Storage, err)
 }
 
-const (
-	sumBegin = `,"sha256":"`
-	sumEnd   = "\"}\n"
-)
-
-func (f *Fleet) encode() ([]byte, error) {
-	f.SHA256 = ""
-	body, err := json.Marshal(f)
-	if err != nil {
-		return nil, err
-	}
-	body = bytes.TrimSuffix(body, []byte("}"))
-	sum := sha256.Sum256(body)
-	f.SHA256 = hex.EncodeToString(sum[:])
-	return []byte(string(body) + sumBegin + f.SHA256 + sumEnd), nil
-}
-
 // decode decodes fleet.json and checks its digest. It does not check the version.
 func decode(body []byte) (*Fleet, error) {
-	at := bytes.LastIndex(body, []byte(sumBegin))
-	if at < 0 {
-		return nil, errors.New("it has no checksum at its end")
-	}
-	sum := sha256.Sum256(body[:at])
-	if says := strings.TrimSuffix(string(body[at+len(sumBegin):]), sumEnd); says != hex.EncodeToString(sum[:]) {
-		return nil, errors.New("its checksum is wrong")
+	if err := runfolder.CheckSum(body); err != nil {
+		return nil, err
 	}
 	var f Fleet
 	if err := json.Unmarshal(body, &f); err != nil {

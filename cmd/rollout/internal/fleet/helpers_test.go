@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -336,4 +337,38 @@ func (c *clock) resume() {
 		fire()
 	}
 	c.late = nil
+}
+
+// A within is the part of a wrapped store whose names have a prefix, which ends with a slash. All operations go
+// through the wrapper.
+type within struct {
+	objects store.Store
+	prefix  string
+}
+
+func (w within) PutNew(name string, body []byte) error { return w.objects.PutNew(w.prefix+name, body) }
+
+func (w within) PutFile(name, file string, sum [sha256.Size]byte) error {
+	return w.objects.PutFile(w.prefix+name, file, sum)
+}
+
+func (w within) Put(name string, body []byte) error     { return w.objects.Put(w.prefix+name, body) }
+func (w within) Get(name string) ([]byte, error)        { return w.objects.Get(w.prefix + name) }
+func (w within) Open(name string) (store.Object, error) { return w.objects.Open(w.prefix + name) }
+func (w within) Sub(prefix string) store.Store          { return within{w.objects, w.prefix + prefix + "/"} }
+func (w within) Delete(name string) error               { return w.objects.Delete(w.prefix + name) }
+func (w within) String() string                         { return w.objects.String() + "/" + strings.TrimSuffix(w.prefix, "/") }
+
+func (w within) List(prefix, after string) iter.Seq2[store.Info, error] {
+	if after != "" {
+		after = w.prefix + after
+	}
+	return func(yield func(store.Info, error) bool) {
+		for info, err := range w.objects.List(w.prefix+prefix, after) {
+			info.Name = strings.TrimPrefix(info.Name, w.prefix)
+			if !yield(info, err) {
+				return
+			}
+		}
+	}
 }

@@ -263,6 +263,8 @@ func (g *gatedStore) wait() {
 	}
 }
 
+func (g *gatedStore) Sub(prefix string) store.Store { return within{g, prefix + "/"} }
+
 func (g *gatedStore) PutNew(name string, body []byte) error {
 	g.wait()
 	return g.Store.PutNew(name, body)

@@ -30,22 +30,17 @@ func PartitionOf(task string, n int) int {
 }
 
 // Plan splits the tasks into n partitions and writes the fleet. It sets the format, the schema and the
-// partitions of f. Every task must have its number of samples. The folder spool is for temporary files,
-// which Plan removes. If Plan fails or is killed, the store contains no fleet.
-func Plan(objects store.Store, f *Fleet, n int, list iter.Seq2[*collector.Task, error], spool string) error {
+// partitions of f. Every task must have its number of samples. Plan leaves temporary files in the
+// folder dir. If Plan fails or is killed, the store contains no fleet.
+func Plan(objects store.Store, f *Fleet, n int, list iter.Seq2[*collector.Task, error], dir string) error {
 	if n < 1 || n > MaxPartitions {
 		return exit.Usagef("--partitions %d: must be between 1 and %d", n, MaxPartitions)
 	}
 	if err := CheckNew(objects); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp(spool, "plan-")
-	if err != nil {
-		return exit.With(exit.Storage, err)
-	}
-	defer os.RemoveAll(dir) //nolint:errcheck // temporary files do no harm
 	f.Version, f.SchemaVersion, f.Partitions = fleetVersion, sink.SchemaVersion, make([]Partition, n)
-	s := &splitter{dir: dir, of: f.Partitions, buffers: make([]bytes.Buffer, n)}
+	s := &splitter{dir: dir, of: f.Partitions, lines: make([]bytes.Buffer, n)}
 	for t, err := range list {
 		if err == nil {
 			err = s.add(t)
@@ -54,13 +49,14 @@ func Plan(objects store.Store, f *Fleet, n int, list iter.Seq2[*collector.Task, 
 			return err
 		}
 	}
+	err := s.spill()
 	for p := range f.Partitions {
-		if f.Partitions[p].Tasks == 0 {
-			continue
+		if err == nil && f.Partitions[p].Tasks > 0 {
+			err = s.put(objects, f.tasksName(p), p)
 		}
-		if err := s.put(objects, f.tasksName(p), p); err != nil {
-			return exit.With(exit.Storage, err)
-		}
+	}
+	if err != nil {
+		return exit.With(exit.Storage, err)
 	}
 	return f.write(objects)
 }
@@ -75,39 +71,39 @@ const partitionsDir = "partitions"
 // Dataset returns the store of a partition's dataset, which is a part of the fleet's store.
 func Dataset(objects store.Store, p int) store.Store { return objects.Sub(PartitionName(p)) }
 
-// A splitter collects the lines of each partition, in memory and in one temporary file per partition.
+// A splitter collects the lines of each partition, in memory and then in one temporary file per partition.
 type splitter struct {
-	dir     string
-	of      []Partition
-	buffers []bytes.Buffer
-	size    int // of the buffers
+	dir   string
+	of    []Partition
+	lines []bytes.Buffer // that are not yet in the files
+	size  int            // of lines
 }
 
-// splitBytes is the size of the buffers at which they are moved to the files.
-const splitBytes = 64 << 20
+// spillBytes is the size of the lines at which they are moved to the files.
+const spillBytes = 64 << 20
 
 func (s *splitter) add(t *collector.Task) error {
 	p := PartitionOf(t.ID, len(s.of))
 	s.of[p].Tasks++
 	s.of[p].Samples += t.Samples
-	b := &s.buffers[p]
+	b := &s.lines[p]
 	s.size -= b.Len()
 	err := format.NewJSONEncoder(b).Encode(tasks.LineOf(t, time.Now()))
-	if s.size += b.Len(); err == nil && s.size > splitBytes {
-		err = s.flush()
+	if s.size += b.Len(); err == nil && s.size > spillBytes {
+		err = s.spill()
 	}
 	return exit.With(exit.Storage, err)
 }
 
 func (s *splitter) path(p int) string { return filepath.Join(s.dir, fmt.Sprintf("%04d", p)) }
 
-func (s *splitter) flush() error {
-	for p := range s.buffers {
+func (s *splitter) spill() error {
+	for p := range s.lines {
 		f, err := os.OpenFile(s.path(p), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 		if err != nil {
 			return err
 		}
-		_, err = s.buffers[p].WriteTo(f)
+		_, err = s.lines[p].WriteTo(f)
 		if err = errors.Join(err, f.Close()); err != nil {
 			return err
 		}
@@ -118,27 +114,20 @@ func (s *splitter) flush() error {
 
 // put writes the tasks of a partition to the store.
 func (s *splitter) put(objects store.Store, name string, p int) error {
-	earlier, err := os.ReadFile(s.path(p))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	var out bytes.Buffer
-	z, err := zstd.NewWriter(&out, zstd.WithEncoderConcurrency(1))
+	lines, err := os.ReadFile(s.path(p))
 	if err != nil {
 		return err
 	}
-	_, err = z.Write(earlier)
-	if err == nil {
-		_, err = s.buffers[p].WriteTo(z)
-	}
-	if err = errors.Join(err, z.Close()); err != nil {
+	z, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if err != nil {
 		return err
 	}
-	if out.Len() > store.MaxPut {
-		return exit.Hint(exit.Usagef("the tasks of a partition take %s, but must take at most %s", format.Size(int64(out.Len())), format.Size(store.MaxPut)), "use more --partitions")
+	body := z.EncodeAll(lines, nil)
+	if len(body) > store.MaxPut {
+		return exit.Hint(exit.Usagef("the tasks of a partition take %s, but must take at most %s", format.Size(int64(len(body))), format.Size(store.MaxPut)), "use more --partitions")
 	}
-	s.of[p].Bytes, s.of[p].SHA256 = int64(out.Len()), digest(out.Bytes())
-	return objects.PutNew(name, out.Bytes())
+	s.of[p].Bytes, s.of[p].SHA256 = int64(len(body)), digest(body)
+	return objects.PutNew(name, body)
 }
 
 func digest(b []byte) string {

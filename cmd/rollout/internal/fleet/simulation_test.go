@@ -201,6 +201,8 @@ func (s *slowStore) request(op, name string) {
 	time.Sleep(30 * time.Millisecond)
 }
 
+func (s *slowStore) Sub(prefix string) store.Store { return within{s, prefix + "/"} }
+
 func (s *slowStore) PutNew(name string, body []byte) error {
 	s.request("put", name)
 	if strings.Contains(string(body[:min(100, len(body))]), `"kind":"sealed"`) {

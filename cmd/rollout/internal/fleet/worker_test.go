@@ -226,8 +226,8 @@ func TestRestartAfterLoss(t *testing.T) {
 	everywhere(t, func(t *testing.T, client func() store.Store) {
 		t.Helper()
 		for _, sealed := range []bool{true, false} {
-			f := plan(t, within(client(), sealed), 1, 4, 1)
-			objects := within(client(), sealed)
+			objects := client().Sub(fmt.Sprint(sealed))
+			f := plan(t, objects, 1, 4, 1)
 			dir := t.TempDir()
 			killed := start(t, objects, f, dir)
 			next, stop := iter.Pull2(killed.Tasks(t.Context()))
@@ -274,15 +274,6 @@ func TestRestartAfterLoss(t *testing.T) {
 			check(t, objects, f)
 		}
 	})
-}
-
-// within returns a store for one of two cases.
-
-func within(s store.Store, first bool) store.Store {
-	if first {
-		return s
-	}
-	return fleet.Dataset(s, 9999)
 }
 
 func TestUnknownPartition(t *testing.T) {

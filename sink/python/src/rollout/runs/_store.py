@@ -41,8 +41,9 @@ COPIES = 256
 CHUNK = 8 << 20
 """The number of bytes in a request for a whole object."""
 
-# Matches the end of an entry, and of fleet.json. It contains the SHA-256 of all earlier bytes.
-_SUM = re.compile(rb',"sha256":"([^"]{64})"}\n\Z')
+# Match the end of an entry, and of fleet.json. It contains the SHA-256 of all earlier bytes.
+_ENTRY_SUM = re.compile(rb',"sha256":"([^"]{64})"}\n\Z')
+_FLEET_SUM = re.compile(rb',\n  "sha256": "([^"]{64})"\n}\n\Z')
 
 
 def remote(path: Path) -> bool:
@@ -223,9 +224,9 @@ def copied(path: str, sha256: str) -> mmap.mmap:
         return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def compared(path: str, body: bytes) -> bytes:
-    """Verify the checksum at the end of an entry or of fleet.json, and return its bytes."""
-    end = _SUM.search(body, max(0, len(body) - 100))
+def compared(path: str, body: bytes, pattern: re.Pattern[bytes] = _ENTRY_SUM) -> bytes:
+    """Verify the checksum at the end of an entry, and return its bytes."""
+    end = pattern.search(body, max(0, len(body) - 100))
     # Verify the checksum first, because a damaged version field must not look like another version.
     if not end:
         raise CorruptError(f"{path}: the file has no checksum at its end{SEE_VERIFY}")
@@ -238,7 +239,7 @@ def partitions(run: Path) -> list[str]:
     """Return the folders of a fleet's partitions that have tasks, in order, or only `run` if it is not a fleet."""
     path = join(run, "fleet.json")
     try:
-        body = compared(path, read(path))
+        body = compared(path, read(path), _FLEET_SUM)
     except (FileNotFoundError, NotADirectoryError):
         return [os.fspath(run)]
     try:
