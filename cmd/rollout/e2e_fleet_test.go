@@ -22,8 +22,8 @@ import (
 	"github.com/rollout-rl/rollout/sink/store/storetest"
 )
 
-// Three workers collect one fleet. One is killed for good, one is killed and started again with its spool,
-// and one is interrupted. Each sample is in the store once, checked by a reader of the store.
+// Four workers collect one fleet. One is killed for good, one is killed and started again with its spool, one
+// is interrupted, and one is stopped until the others have collected its partitions. Each sample is in the store once, checked by a reader of the store.
 func TestFleetKilled(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -47,8 +47,9 @@ func TestFleetKilled(t *testing.T) {
 		}
 		return false
 	}
-	a, b, c := work("a"), work("b"), work("c")
-	waitFor(t, "samples", func() bool { return holds("b") && holds("c") })
+	a, b, c, d := work("a"), work("b"), work("c"), work("d")
+	waitFor(t, "samples", func() bool { return holds("b") && holds("c") && holds("d") })
+	noError(t, d.cmd.Process.Signal(syscall.SIGSTOP))
 	b.kill()
 	c.kill()
 	c = work("c")
@@ -58,6 +59,8 @@ func TestFleetKilled(t *testing.T) {
 		t.Errorf("the interrupted worker ended with %d: %s", code, a.said())
 	}
 	c.ends(t, 5*time.Minute, exit.OK)
+	noError(t, d.cmd.Process.Signal(syscall.SIGCONT))
+	d.ends(t, time.Minute, exit.OK)
 	if left := agentsLeft(t, sim); len(left) > 4 { // the agents of the worker that was killed for good
 		t.Errorf("agents are left: %q", left)
 	}
@@ -67,8 +70,8 @@ func TestFleetKilled(t *testing.T) {
 	if left := agentsLeft(t, sim); len(left) > 0 {
 		t.Errorf("agents are left after clean: %q", left)
 	}
-	if strings.Contains(a.said()+b.said()+c.said(), "panic:") {
-		t.Error(a.said(), b.said(), c.said())
+	if strings.Contains(a.said()+b.said()+c.said()+d.said(), "panic:") {
+		t.Error(a.said(), b.said(), c.said(), d.said())
 	}
 }
 
@@ -164,6 +167,29 @@ func TestFleetInBucket(t *testing.T) {
 		noError(t, os.WriteFile(path, answer.Body.Bytes(), 0o600))
 	}
 	checkFleet(t, store.Folder(store.OS(), copied), n, samples)
+}
+
+// A worker that is interrupted while it waits for another worker ends as collect does when samples remain.
+func TestFleetInterrupted(t *testing.T) {
+	t.Parallel()
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "10m..11m")})
+	url, dir := serveSim(t, sim), t.TempDir()
+	at, list := filepath.Join(dir, "store"), writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 8}))
+	mustRun(t, exit.OK, "plan", "--server", url, "--model", simModel, "--tasks", list, "--out", at, "--partitions", "1")
+	work := func(name string) *process {
+		return startProgram(t, "rollout", nil, "work", at, "--spool", filepath.Join(dir, name), "--max-in-flight", "4", "--preflight", "connect", "--json")
+	}
+	has := work("has")
+	waitFor(t, "a claim", func() bool {
+		return len(must(filepath.Glob(filepath.Join(at, "partitions", "0000", "_commits", "*")))(t)) > 0
+	})
+	waits := work("waits")
+	waitFor(t, "a second worker", func() bool { return strings.Contains(waits.said(), `"launch"`) })
+	noError(t, waits.cmd.Process.Signal(syscall.SIGTERM))
+	waits.ends(t, time.Minute, exit.Interrupted)
+	contains(t, waits.said(), "interrupted: 1 of 1 partitions are not complete")
+	contains(t, waits.said(), "continue with: rollout work "+at+" --spool ")
+	has.kill()
 }
 
 // Each mistake in a fleet has one clear line and the right code.

@@ -234,6 +234,39 @@ func TestBothStopped(t *testing.T) {
 	})
 }
 
+// While the store is away, a worker starts no attempts once its heartbeat is old. So its spool does not grow
+// beyond the samples in flight. Later, it completes the fleet.
+func TestSpoolBound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		gate := &gatedStore{Store: folder(t)}
+		const slots = 4
+		f := plan(t, gate.Store, 1, 100, 1)
+		w := start(t, gate, f, t.TempDir())
+		s := &simulated{mean: 10 * time.Second}
+		c, err := collector.New(collector.Config{
+			RunID: w.Name(), Sink: w, Admit: w.Admit, More: w.Tasks,
+			Endpoints: []collector.Endpoint{{Name: "a", MaxInFlight: slots, Backend: &server{1, s}}},
+		})
+		must(t, err)
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(t.Context(), w.Known()) }()
+		time.Sleep(time.Minute)
+		gate.shut()
+		time.Sleep(31 * time.Second)
+		before := w.Stats().Pending
+		time.Sleep(5 * time.Minute)
+		if grown := w.Stats().Pending - before; grown > slots {
+			t.Errorf("the spool grew by %d samples while the store was away, want at most %d", grown, slots)
+		}
+		gate.open()
+		must(t, <-ended)
+		w.close()
+		is(t, "committed", c.Stats().Committed, f.Samples())
+		check(t, gate.Store, f)
+	})
+}
+
 // A gatedStore blocks all operations while it is shut.
 type gatedStore struct {
 	store.Store

@@ -341,7 +341,7 @@ class Log:
         # Without its last entry, a checkpoint proves nothing: someone can have deleted the log.
         if (last := max([to, *ahead])) and store.exists(self._path(last)):
             self._ahead |= ahead
-            return to, log, ranges
+            return to, log if to else b"", ranges
         return 0, b"", {}
 
     @staticmethod
