@@ -279,4 +279,19 @@ func TestFleetBuckets(t *testing.T) {
 			t.Errorf("%s: %s", c.name, said)
 		}
 	}
+
+	proxy.Plan(nil)
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
+	url, list := serveSim(t, sim), writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4}))
+	at := func(run string) string { return "s3://bucket/" + run + "?region=eu-north-1&endpoint_override=" + endpoint }
+	plan := func(run string) *process {
+		return startProgram(t, "rollout", env, "plan", "--server", url, "--model", simModel, "--tasks", list, "--out", at(run))
+	}
+	plan("run1").ends(t, time.Minute, exit.OK)
+	server.Unconditional = true
+	proxy.Plan(nil) // orders the change before the next request
+	for _, p := range []*process{plan("run2"), startProgram(t, "rollout", env, "work", at("run1"), "--spool", filepath.Join(t.TempDir(), "spool"))} {
+		p.ends(t, time.Minute, exit.Storage)
+		contains(t, p.said(), "use a store with conditional puts")
+	}
 }
