@@ -212,43 +212,46 @@ func (k *checkpointer) due() (log, tail bool) {
 	}
 	sealed := k.tail[n-1].Kind == kindSealed
 	tail = sealed || n-k.saved >= max(tailEvery, n/tailShare)
-	size := int64(0)
-	for i := range k.tail {
-		size += int64(len(k.tail[i].line))
-	}
-	return tail && (sealed || n >= logEvery && size >= k.size/logShare), tail
+	return tail && (sealed || n >= logEvery && sizeOf(k.tail) >= k.size/logShare), tail
 }
 
-// checkpoint writes a checkpoint if one is due, unless another goroutine is writing one. The caller
+func sizeOf(entries []entryLine) (n int64) {
+	for i := range entries {
+		n += int64(len(entries[i].line))
+	}
+	return n
+}
+
+// checkpoint writes the checkpoints that are due, unless another goroutine is writing one. The caller
 // must not have locked logMu, so that commits can continue.
 func (d *Dataset) checkpoint() {
-	k := d.checkpoints
-	if k == nil || !k.saving.TryLock() {
-		return
+	if k := d.checkpoints; k != nil && k.saving.TryLock() {
+		defer k.saving.Unlock()
+		for d.saveCheckpoint() { // the log can have grown in the meantime
+		}
 	}
-	defer k.saving.Unlock()
+}
+
+// saveCheckpoint writes a checkpoint if one is due, and reports whether it was due.
+func (d *Dataset) saveCheckpoint() bool {
+	k := d.checkpoints
 	d.logMu.Lock()
 	whole, due := k.due()
 	if !due {
 		d.logMu.Unlock()
-		return
+		return false
 	}
 	log, tail := k.log, slices.Clone(k.tail)
 	d.logMu.Unlock()
-	n, suffix := len(tail), tailCheckpoint
-	var head []byte
+	entries, suffix := tail, tailCheckpoint
+	var head, body []byte
 	var err error
 	if whole {
 		suffix = logCheckpoint
-		head, tail, err = withTail(log, tail)
+		head, entries, err = withTail(log, tail)
 	}
-	size := int64(0)
-	for i := range tail {
-		size += int64(len(tail[i].line))
-	}
-	var body []byte
 	if err == nil {
-		body, err = compressed(head, tail)
+		body, err = compressed(head, entries)
 	}
 	if len(body) > store.MaxPut {
 		err = fmt.Errorf("%d bytes are more than a reader can get at once", len(body))
@@ -258,16 +261,17 @@ func (d *Dataset) checkpoint() {
 	}
 	d.logMu.Lock()
 	defer d.logMu.Unlock()
-	k.saved = n // also after an error: try again later
+	k.saved = len(tail) // also after an error: try again later
 	if err != nil {
 		d.cfg.Logger.Warn("cannot write a checkpoint of the log; readers need more requests", "error", err)
 	}
 	switch {
 	case whole && err != nil:
-		k.size = 2 * size // try again when the tail has grown, because the next log is larger
+		k.size = 2 * logShare * sizeOf(tail) // try again when the tail is twice as large
 	case whole:
-		k.log, k.size, k.tail, k.saved = body, size, slices.Clone(k.tail[n:]), 0
+		k.log, k.size, k.tail, k.saved = body, sizeOf(entries), slices.Clone(k.tail[len(tail):]), 0
 	}
+	return true
 }
 
 // withTail returns the head and the entries of the next log checkpoint.

@@ -22,15 +22,6 @@ const (
 // ErrSealed means that the log has ended. All samples of the dataset are committed.
 var ErrSealed = errors.New("sink: the dataset is complete, and its log is sealed")
 
-// Claim returns the last claim in the log, or nil if there is none. Its Epoch, Worker and CreatedAt
-// describe the process that can write to the log.
-func (l *Log) Claim() *Commit {
-	if n := len(l.seq.claims); n > 0 {
-		return &l.seq.claims[n-1]
-	}
-	return nil
-}
-
 // Sealed reports whether the log has ended, so that it cannot get any more samples.
 func (l *Log) Sealed() bool { return l.seq.sealed > 0 }
 
@@ -38,8 +29,8 @@ func (l *Log) Sealed() bool { return l.seq.sealed > 0 }
 type End struct {
 	Seq    int64  // number of the last entry
 	Epoch  int64  // of the last claim
-	Worker string // of the last claim
-	Sealed bool   // whether the log has ended
+	Worker string // of the last claim; only its process can write to the log
+	Sealed bool   // see [Log.Sealed]
 }
 
 // ReadEnd returns the current end of a log in a bucket. It needs a list and at most two more
@@ -133,12 +124,12 @@ func (s *sequence) claim(c *Commit) {
 // claimLog makes this process the only one that can write to the log, which must have been read.
 // With Config.Store, it appends a claim.
 func (d *Dataset) claimLog(log *Log) error {
-	_, epoch := log.seq.latest(d.nextSeq)
+	claim, epoch := log.seq.latest(d.nextSeq)
 	switch {
 	case log.Sealed():
 		return ErrSealed
 	case d.cfg.Epoch <= epoch && epoch > 0:
-		return &ShardError{Path: d.objects.String() + "/" + entryPath(log.Claim().Seq), Op: "commit", Err: ErrFenced}
+		return &ShardError{Path: d.objects.String() + "/" + entryPath(claim), Op: "commit", Err: ErrFenced}
 	case d.folder:
 		return nil
 	}

@@ -125,7 +125,7 @@ type Config struct {
 	Store store.Store
 
 	// Epoch is the epoch that Create claims for this process in Store. It must be higher than the
-	// epoch of the last claim, which Log.Claim returns. If another process has claimed the same or
+	// epoch of the last claim, which ReadEnd returns. If another process has claimed the same or
 	// a higher epoch, the error wraps ErrFenced. From then on, the processes of lower epochs can no
 	// longer commit. It must be at least 1 with Store, and 0 without.
 	Epoch int64

@@ -190,6 +190,9 @@ func (d *Dataset) Run(ctx context.Context) error {
 	if !errors.Is(err, ErrFenced) { // otherwise the card belongs to the other process
 		d.card.end()
 	}
+	if err == nil {
+		d.checkpoint() // a goroutine can have skipped one that was due
+	}
 	d.mu.Lock()
 	d.err = err
 	d.mu.Unlock()

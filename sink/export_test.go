@@ -193,6 +193,14 @@ func (c *countingFile) Write(p []byte) (int, error) {
 	return c.File.Write(p)
 }
 
+// Claim returns the last claim, or nil.
+func (l *Log) Claim() *Commit {
+	if n := len(l.seq.claims); n > 0 {
+		return &l.seq.claims[n-1]
+	}
+	return nil
+}
+
 // In returns a Log that reads from another store.
 func (l *Log) In(objects store.Store) *Log {
 	in := *l

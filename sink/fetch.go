@@ -20,6 +20,8 @@ const (
 	// An entry that must exist is requested fetchTries times, with growing pauses.
 	fetchTries = 4
 	fetchPause = 50 * time.Millisecond
+	// maxOmitted is the number of entries that a list can omit before its last entry.
+	maxOmitted = 1000
 )
 
 // followBucket is like Follow, for a log in a bucket.
@@ -34,7 +36,11 @@ func (l *Log) followBucket() error {
 	if err != nil {
 		return err
 	}
-	for e, err := range l.fetch(l.newEntries(listed)) {
+	order, err := l.newEntries(listed)
+	if err != nil {
+		return err
+	}
+	for e, err := range l.fetch(order) {
 		if err == nil {
 			err = l.add(&e.Commit)
 		}
@@ -48,27 +54,34 @@ func (l *Log) followBucket() error {
 
 // newEntries returns the numbers of the entries that are not in l.known, in an order in which they
 // can be added. listed contains these numbers as the bucket has listed them.
-func (l *Log) newEntries(listed []int64) (order []int64) {
+func (l *Log) newEntries(listed []int64) (order []int64, err error) {
 	listed = slices.DeleteFunc(listed, l.known.has)
 	if len(listed) == 0 {
-		return nil
+		return nil, nil
 	}
-	for seq := l.Last() + 1; seq <= listed[len(listed)-1]; seq++ {
-		order = append(order, seq)
-	}
-	for i, seq := range listed {
-		if seq == order[i] {
-			continue
+	first, last := l.Last()+1, listed[len(listed)-1]
+	omitted := last - l.Last() - int64(len(listed))
+	if omitted > 0 {
+		for _, seq := range listed {
+			if seq > first {
+				break
+			}
+			first++
 		}
-		if _, _, err := l.readCommit(order[i]); errors.Is(err, fs.ErrNotExist) {
+		if _, _, err := l.readCommit(first); errors.Is(err, fs.ErrNotExist) {
 			if left, gaps, err := l.order(listed); err == nil && len(gaps) == 0 { // the log was copied
 				replaced := slices.DeleteFunc(listed, func(seq int64) bool { return slices.Contains(left, seq) })
-				return append(left, replaced...)
+				return append(left, replaced...), nil
 			}
 		}
-		break // the list omits an entry
 	}
-	return order
+	if omitted > maxOmitted {
+		return nil, &CorruptError{Path: entryPath(first), Row: -1, Err: fmt.Errorf("the file is missing, like %d others before entry %d", omitted-1, last)}
+	}
+	for seq := l.Last() + 1; seq <= last; seq++ {
+		order = append(order, seq)
+	}
+	return order, nil
 }
 
 // fetch yields entries of a bucket. If an entry cannot be read, fetch yields its number and an error.

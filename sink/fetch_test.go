@@ -111,7 +111,17 @@ func TestMissingEntry(t *testing.T) {
 	if shard, ok := errors.AsType[*sink.ShardError](err); !ok || errors.Is(err, sink.ErrCorrupt) || !errors.Is(err, fs.ErrNotExist) || !strings.HasSuffix(shard.Path, "4.json") {
 		t.Errorf("ReadLogIn: %v", err)
 	}
-	if r, err := sink.Verify(t.Context(), "", sink.VerifyOptions{Store: b}); err != nil || r.ProblemCount == 0 || !strings.Contains(r.Problems[0].Error(), "4.json") {
-		t.Errorf("Verify: %v, %v", err, r.Problems)
+	check := func() {
+		t.Helper()
+		if r, err := sink.Verify(t.Context(), "", sink.VerifyOptions{Store: b}); err != nil || r.ProblemCount == 0 || !strings.Contains(r.Problems[0].Error(), "4.json") {
+			t.Errorf("Verify: %v, %v", err, r.Problems)
+		}
 	}
+	check()
+	// A file that is not part of the log must not make a reader request all numbers below it.
+	must(t, b.Put("_commits/00000009999999999999.json", []byte("{}")))
+	if _, err := sink.ReadLogIn(b, "", nil); !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), "4.json: the file is missing, like 9999999999992 others before entry 9999999999999") {
+		t.Errorf("ReadLogIn: %v", err)
+	}
+	check()
 }

@@ -75,8 +75,8 @@ func TestAddStats(t *testing.T) {
 func setAll(v reflect.Value, n int64) {
 	switch v.Kind() {
 	case reflect.Struct:
-		for i := range v.NumField() {
-			setAll(v.Field(i), n)
+		for _, field := range v.Fields() {
+			setAll(field, n)
 		}
 	default:
 		v.SetInt(n)

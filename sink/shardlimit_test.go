@@ -50,8 +50,8 @@ func TestStoredShardLimit(t *testing.T) {
 		t.Errorf("%d whole groups in %d commits", whole, len(log.Commits))
 	}
 	b.verify(t)
-	cfg.MaxShardBytes = sink.DefaultMaxShardBytes
-	if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), "max_shard_bytes") {
+	cfg.MaxShardBytes, cfg.Epoch = sink.DefaultMaxShardBytes, 0
+	if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), "max_shard_bytes") || !strings.Contains(err.Error(), "epoch is 0") {
 		t.Errorf("Validate() = %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // TestStoreAgain tests that storing, reading and storing again preserves a dataset in both formats.
@@ -46,6 +47,9 @@ func TestStoreAgain(t *testing.T) {
 			}
 			if a, b := keys(log), keys(readLog(t, again)); !slices.Equal(a, b) || len(a) < 50 {
 				t.Errorf("the order is %q, was %q", b, a)
+			}
+			if _, err := sink.Store(t.TempDir(), sink.Config{Store: store.Folder(sink.OS(), again), Epoch: 1}, log.Stored()); err == nil || !strings.Contains(err.Error(), "Config.Store") {
+				t.Errorf("Store into a store: %v", err)
 			}
 			if _, err := sink.Store(again, sink.Config{}, log.Stored()); err == nil {
 				t.Error("Store took a folder with a dataset")

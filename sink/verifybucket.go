@@ -48,7 +48,11 @@ func (v *verifier) readEntries() error {
 	if err != nil {
 		return err
 	}
-	for e, err := range v.fetch(v.entries.newEntries(listed)) {
+	order, err := v.entries.newEntries(listed)
+	if err != nil {
+		v.problem("", -1, err)
+	}
+	for e, err := range v.fetch(order) {
 		if errors.Is(err, ErrNewer) || unread(err) {
 			return err
 		}
