@@ -141,7 +141,7 @@ func (s *runStatus) add(log *sink.Log) {
 	case s.Partitions == nil:
 	case log.Sealed():
 		s.Partitions.Complete++
-	case log.Claim() != nil:
+	case log.Last() > 0: // a log begins with a claim
 		s.Partitions.Claimed++
 	}
 }
