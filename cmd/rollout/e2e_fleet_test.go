@@ -283,7 +283,9 @@ func TestFleetBuckets(t *testing.T) {
 	proxy.Plan(nil)
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
 	url, list := serveSim(t, sim), writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4}))
-	at := func(run string) string { return "s3://bucket/" + run + "?region=eu-north-1&endpoint_override=" + endpoint }
+	at := func(run string) string {
+		return "s3://bucket/" + run + "?region=eu-north-1&endpoint_override=" + endpoint
+	}
 	plan := func(run string) *process {
 		return startProgram(t, "rollout", env, "plan", "--server", url, "--model", simModel, "--tasks", list, "--out", at(run))
 	}

@@ -51,6 +51,7 @@ type Claim struct {
 	State string `json:"state,omitempty"` // sealed, left, or empty if the worker has the partition
 }
 
+// States of a claim.
 const (
 	StateSealed = "sealed" // the partition is complete
 	stateLeft   = "left"
@@ -220,10 +221,13 @@ func (w *Worker) look(worker string) error {
 // readBeat reads the heartbeat of a worker. It is empty if there is none or if it is damaged.
 func readBeat(objects store.Store, worker string) (h Heartbeat, err error) {
 	body, err := objects.Get(heartbeatName(worker))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && json.Unmarshal(body, &h) != nil {
-		return Heartbeat{}, nil
+	if err == nil && json.Unmarshal(body, &h) == nil {
+		return h, nil
 	}
-	return h, err
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return Heartbeat{}, err
 }
 
 // workerOf returns the name of the worker whose heartbeat was listed.
