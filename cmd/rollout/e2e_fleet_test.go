@@ -149,6 +149,7 @@ func TestFleetInBucket(t *testing.T) {
 	read(exit.OK, fmt.Sprintf("the run has %d samples with data", n*samples), "inspect", at)
 	read(exit.OK, "turn", "inspect", at, "--row", "30")
 	read(exit.Usage, "--row: 30000 is out of range", "inspect", at, "--row", "30000")
+	read(exit.OK, fmt.Sprintf("committed          %d  100 %%", n*samples), "report", at)
 	read(exit.OK, "no failures", "failures", at)
 	read(exit.OK, `"task_id"`, "export", at)
 	read(exit.OK, `"samples":`+fmt.Sprint(n*samples), "export", at, "--kind", "all")

@@ -11,12 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/fleet"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/store"
@@ -120,6 +122,31 @@ func (d *Dataset) Wrap(err error) error {
 		return &own
 	}
 	return err
+}
+
+// Report builds the report of the run. The error has an exit code.
+func (r *Run) Report(ctx context.Context, pass float64) (*report.Report, error) {
+	if r.Dir != "" {
+		_, running := runfolder.Locked(r.Dir)
+		return runfolder.ReadReport(r.Dir, pass, running, false)
+	}
+	run := r.Info.Reported(pass)
+	run.Logs = func(each func(*sink.Commit)) ([]*sink.Log, error) {
+		logs, mu := make([]*sink.Log, len(r.Datasets)), sync.Mutex{}
+		return logs, r.Each(ctx, func(_ context.Context, i int, d *Dataset) (err error) {
+			logs[i], err = sink.ReadLogIn(d.Store, d.dir, func(c *sink.Commit) {
+				mu.Lock()
+				defer mu.Unlock()
+				each(c)
+			})
+			return d.Wrap(err)
+		})
+	}
+	of, err := report.Read("", run)
+	if err != nil {
+		return nil, r.Error(err)
+	}
+	return of, nil
 }
 
 // readers is the number of datasets of a fleet that are read at the same time.
