@@ -63,7 +63,7 @@ func (s *simulated) run(t *testing.T) time.Duration {
 	t.Helper()
 	objects := &slowStore{Store: store.Folder(unsynced{store.OS()}, t.TempDir()), requests: map[string]int{}}
 	f := plan(t, objects, fleet.DefaultPartitions(s.tasks), s.tasks, s.samples)
-	objects.requests = map[string]int{}
+	objects.take()
 	began := time.Now()
 	var wg sync.WaitGroup
 	var committed atomic.Int64
@@ -76,12 +76,12 @@ func (s *simulated) run(t *testing.T) time.Duration {
 	}
 	wg.Wait()
 	is(t, "committed", committed.Load(), int64(f.Samples()))
-	n := 0
-	for _, of := range objects.requests {
+	requests, n := objects.take(), 0
+	for _, of := range requests {
 		n += of
 	}
 	took := objects.sealed.Sub(began)
-	t.Logf("%d partitions, %d samples in %v, %d requests: %v", len(f.Partitions), f.Samples(), took, n, objects.requests)
+	t.Logf("%d partitions, %d samples in %v, %d requests: %v", len(f.Partitions), f.Samples(), took, n, requests)
 	return took
 }
 
@@ -202,6 +202,15 @@ func (s *slowStore) request(op, name string) {
 }
 
 func (s *slowStore) Sub(prefix string) store.Store { return within{s, prefix + "/"} }
+
+// take returns the numbers of requests since the last call.
+func (s *slowStore) take() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.requests
+	s.requests = map[string]int{}
+	return taken
+}
 
 func (s *slowStore) PutNew(name string, body []byte) error {
 	s.request("put", name)

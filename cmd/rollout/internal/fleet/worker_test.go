@@ -309,9 +309,10 @@ func TestLateWorker(t *testing.T) {
 		idle := start(t, objects, f, t.TempDir(), later) // before the first claim
 		begin(80)
 		time.Sleep(20 * time.Second) // heartbeats come
-		objects.requests = map[string]int{}
+		objects.take()
 		late := start(t, objects, f, t.TempDir(), later)
-		is(t, "lists of a start", objects.requests["list workers"]+objects.requests["list _commits"], 1)
+		n := objects.take()
+		is(t, "lists of a start", n["list workers"]+n["list _commits"], 1)
 		var waiting sync.WaitGroup
 		for _, w := range []*process{late, idle} {
 			waiting.Go(func() {
@@ -325,12 +326,13 @@ func TestLateWorker(t *testing.T) {
 		is(t, "more tasks", more, false)
 		first.close()
 		time.Sleep(11 * time.Second) // since the last look
-		objects.requests = map[string]int{}
+		objects.take()
 		room.Store(1000)
 		waiting.Wait()
 		late.close()
 		idle.close()
-		is(t, "requests for logs", objects.requests["list _commits"]+objects.requests["get _commits"], 2) // one by each
+		n = objects.take()
+		is(t, "requests for logs", n["list _commits"]+n["get _commits"], 2) // one by each
 		check(t, objects.Store, f)
 	})
 }
