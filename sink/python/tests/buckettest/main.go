@@ -160,14 +160,11 @@ func write(ctx context.Context, q url.Values) error {
 	if err != nil {
 		return err
 	}
-	log, err := sink.ReadLogIn(objects, "", nil)
+	end, err := sink.ReadEnd(objects, sink.End{})
 	if err != nil {
 		return err
 	}
-	cfg := sink.Config{Store: objects, Epoch: 1, Worker: "worker", CommitGroups: true, MergeAt: 1 << 20, VocabSize: sinktest.Vocab, RowGroupTokens: 2000}
-	if claim := log.Claim(); claim != nil {
-		cfg.Epoch = claim.Epoch + 1
-	}
+	cfg := sink.Config{Store: objects, Epoch: end.Epoch + 1, Worker: "worker", CommitGroups: true, MergeAt: 1 << 20, VocabSize: sinktest.Vocab, RowGroupTokens: 2000}
 	if q.Has("fast") { // many commits that do not wait for each other
 		cfg.CommitGroups, cfg.MaxShardBytes, cfg.RowGroupTokens = false, 1, 1000
 	}
@@ -185,6 +182,7 @@ func write(ctx context.Context, q url.Values) error {
 	go func() { run <- d.Run(ctx) }()
 	err = appendGroups(ctx, d, q)
 	for merged := !q.Has("merge"); !merged && err == nil; time.Sleep(10 * time.Millisecond) {
+		var log *sink.Log
 		log, err = sink.ReadLogIn(objects, "", nil)
 		merged = err == nil && slices.ContainsFunc(log.Commits, func(c sink.Commit) bool { return c.IsMerge() })
 	}
