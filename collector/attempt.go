@@ -222,8 +222,8 @@ func (a *attempt) wrap(ctx context.Context, err error) error {
 	if errors.Is(cause, ErrCensored) && !errors.Is(err, ErrCensored) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	if errors.Is(cause, errMoved) && !errors.Is(err, errMoved) {
-		err = fmt.Errorf("%w: %w", errMoved, err)
+	if errors.Is(cause, errElsewhere) && !errors.Is(err, errElsewhere) {
+		err = fmt.Errorf("%w: %w", errElsewhere, err)
 	}
 	if errors.Is(cause, ErrOutOfTime) && !errors.Is(err, ErrOutOfTime) {
 		err = fmt.Errorf("%w (%v): %w", ErrOutOfTime, a.w.c.cfg.AttemptTimeout, err)
@@ -231,14 +231,14 @@ func (a *attempt) wrap(ctx context.Context, err error) error {
 	return &AttemptError{Task: a.Task.ID, Index: a.Index, Attempt: a.N, Stage: a.stage, Err: err}
 }
 
-// errMoved ends an attempt whose server is down while another server can take the sample.
-var errMoved = fmt.Errorf("%w: the sample moves to another server", ErrUnavailable)
+// errElsewhere ends an attempt whose server is down while another server can take the sample.
+var errElsewhere = fmt.Errorf("%w: the sample moves to another server", ErrUnavailable)
 
-// untilMoved derives a context that is canceled with errMoved when the flag is raised. If the flag
+// untilMoved derives a context that is canceled with errElsewhere when the flag is raised. If the flag
 // is already up, untilMoved returns ctx unchanged. The caller must call the returned function.
 func untilMoved(ctx context.Context, f *flag) (context.Context, context.CancelFunc) {
 	if f.isUp() {
 		return ctx, func() {}
 	}
-	return f.until(ctx, errMoved)
+	return f.until(ctx, errElsewhere)
 }

@@ -92,9 +92,11 @@ type Sink interface {
 	// Append blocks while the sink cannot accept more samples. If Append returns nil, the sink owns
 	// the sample and later calls done exactly once, from any goroutine. The argument of done is nil
 	// if the sample is in a committed shard. Otherwise the argument is the reason why the sink
-	// failed or left the sample to the next process, and the run ends.
+	// failed or left the sample to the next process, and the run ends. If the reason wraps ErrMoved, the
+	// run only drops the sample.
 	//
-	// An error ends the run, unless an error in its chain has a method
+	// If the error wraps ErrMoved, the run drops the sample. Any other error ends the run, unless an
+	// error in its chain has a method
 	//
 	//	Refused() bool
 	//

@@ -36,7 +36,7 @@ import (
 //	untrained         calls that must not be trained              final      sample failed
 //	internal          everything else: a bug in this program      final      sample failed
 //	censored          ErrCensored                                 cut        sample cut by the tail policy or at a deadline
-//	cancelled         the run was stopped                         cancelled  sample remains
+//	cancelled         the run was stopped, ErrMoved               cancelled  sample remains, or has moved
 //	auth              ErrAuth                                     fatal      run ends
 //	unusable          ErrUnusable                                 fatal      run ends
 //	storage           ErrStorage                                  fatal      run ends
@@ -182,6 +182,7 @@ var sentinels = [...]struct {
 	err   error
 	class Class
 }{
+	{ErrMoved, ClassCancelled},
 	{ErrStorage, ClassStorage},
 	{ErrAuth, ClassAuth},
 	{ErrUnusable, ClassUnusable},

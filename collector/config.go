@@ -31,7 +31,8 @@ type Config struct {
 	Planned int
 	// Left returns the state in which earlier processes left a sample. The result must not include
 	// the work of this process. Left is called from one goroutine. Default nil: there was no
-	// earlier process.
+	// earlier process. Left is also called for the tasks of More, whose samples are sent in order, and
+	// not the open attempts first.
 	Left func(key string) SampleState
 	// Filtered is the number of samples that Left reports as done and that have keep=false in the
 	// dataset. Stats counts them as Filtered and not as Committed.
@@ -54,6 +55,11 @@ type Config struct {
 	// RetryFailed makes Run claim only the samples that Left reports as failed, each with a new
 	// budget. By default, Run claims only the samples that are not in the dataset.
 	RetryFailed bool
+	// Admit is called before each attempt. It can block until the attempt can begin. The context ends
+	// if the sample is cut, the run is drained or the run stops. If the error wraps ErrMoved, the sample
+	// is dropped. After any other error, the run ends. Admit must be safe for concurrent use. Default
+	// nil: every attempt can begin.
+	Admit func(ctx context.Context, a Attempt) error
 	// Journal stores attempts for the next process. Optional.
 	Journal Journal
 

@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"errors"
 	"maps"
 	"sync"
 	"time"
@@ -15,7 +16,7 @@ import (
 // Remaining.
 type counters struct {
 	mu    sync.Mutex
-	s     Stats // without Remaining, InFlight, Endpoints, Oldest and LongestInStage
+	s     Stats // Planned includes Moved; without Remaining, InFlight, Endpoints, Oldest and LongestInStage
 	slots []slot
 
 	filtered map[string]struct{} // samples that will be committed with keep=false
@@ -44,6 +45,7 @@ func (c *counters) snapshot(endpoints []*endpoint) Stats {
 	s.ByClass = maps.Clone(c.s.ByClass)
 	s.FailedByClass = maps.Clone(c.s.FailedByClass)
 	s.Remade = maps.Clone(c.s.Remade)
+	s.Planned -= s.Moved
 	s.Remaining = s.Planned - s.Committed - s.Filtered - s.Failed - s.Skipped
 	s.Endpoints = make([]EndpointStats, len(endpoints))
 	for i, e := range endpoints {
@@ -239,6 +241,8 @@ func (c *counters) done(key string, class, before Class, err error) {
 	_, filtered := c.filtered[key]
 	delete(c.filtered, key)
 	switch {
+	case errors.Is(err, ErrMoved):
+		c.s.Moved++
 	case err != nil: // the sample stays unfinished, or stays failed as before
 		c.addFailed(before, 1)
 	case class == ClassNone && filtered:

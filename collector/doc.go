@@ -28,6 +28,7 @@
 //   - endpoint: one of the servers that a run uses
 //   - claim: to take a sample in order to work on it; also a sample that has been taken
 //   - permit: the gate's permission to work on a sample at an endpoint
+//   - moved: another process of a fleet has the sample now
 //   - censored: cut off by the tail policy, or at the deadline of its task
 //   - filtered: stored in the data with keep=false
 //   - whole: a group is whole when the sink has all its samples
@@ -146,6 +147,8 @@
 // holds:
 //
 //	planned = committed + filtered + failed + skipped + remaining
+//
+// A moved sample is in none of these counts.
 //
 // At the deadline of its task, a group becomes whole, because all samples without a reply are cut.
 // Three things can delay the cut, each for a bounded time: the removal of an agent

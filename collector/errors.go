@@ -72,6 +72,10 @@ var (
 	// skipped, and its remaining tokens are stored in a failure row.
 	ErrCensored = errors.New("collector: cut by the tail policy")
 
+	// ErrMoved: another process has the sample. Config.Admit and Sink.Append return this error. The run
+	// no longer counts the sample, and its agent is removed.
+	ErrMoved = errors.New("collector: another process has the sample")
+
 	// ErrNoAnswer: the task has no reference answer. A Scorer returns this error. It does not count
 	// as a failure of the Scorer.
 	ErrNoAnswer = errors.New("collector: no reference answer")

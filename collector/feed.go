@@ -127,10 +127,19 @@ func (f *feed) samples(from int, do func(n int, cl claim) bool) error {
 	return nil
 }
 
+// sendAll calls send for each sample of the tasks that earlier processes have not finished.
 func (f *feed) sendAll(ctx context.Context, send sender) (err error) {
 	sourceErr := f.samples(f.read, func(n int, cl claim) (ok bool) {
 		f.read = n + 1
-		f.c.counters.planned(f.read)
+		if f.c.cfg.Left == nil {
+			f.c.counters.planned(f.read)
+		} else {
+			left := f.c.cfg.Left(cl.key)
+			if !f.c.counters.survey(f.read, &left, f.c.cfg.RetryFailed) {
+				return ctx.Err() == nil
+			}
+			cl.failed, cl.retry = left.Failed, resumed(&left)
+		}
 		ok, err = send(ctx, cl)
 		return ok
 	})

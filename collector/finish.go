@@ -35,21 +35,28 @@ func (c *Collector) failedEarly(cl *claim, a *attempt) error {
 
 // append appends s to the sink. The parameter class is the class of its failure, or ClassNone. The
 // caller computes the yield y before the call, because the sink owns s afterward. An error from
-// append ends the run, unless the sink refuses the content of a sample that did not fail.
+// append ends the run, unless the sink refuses the content of a sample that did not fail, or another
+// process has such a sample (ErrMoved).
 func (c *Collector) append(ctx context.Context, cl *claim, s *tokenize.Sample, class Class, y Yield) error {
 	key, before, took := cl.key, cl.failed, s.Duration
 	accepted := c.cfg.Events.SampleFinished(s)
 	tooMany := c.counters.accept(class, c.cfg.MaxFailures)
 	done := func(err error) {
 		c.counters.done(key, class, before, err)
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrMoved) {
 			c.end(fmt.Errorf("%w: %w", ErrStorage, err))
 		}
 		c.cfg.Events.SampleDone(key, err)
 	}
 	if err := c.cfg.Sink.Append(ctx, s, done); err != nil {
 		c.counters.refuse(class)
-		if ctx.Err() != nil {
+		switch {
+		case errors.Is(err, ErrMoved):
+			if c.dropMoved(cl); class != ClassNone {
+				return nil
+			}
+			return err
+		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		}
 		if class == ClassNone && refused(err) {

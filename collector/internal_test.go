@@ -262,7 +262,7 @@ var said = map[string]error{
 	"ErrRejected": ErrRejected, "ErrMalformedCall": ErrMalformedCall, "ErrContextOverflow": ErrContextOverflow,
 	"ErrAgent": ErrAgent, "ErrTool": ErrTool, "ErrNoTurns": ErrNoTurns,
 	"ErrNoCalls": ErrNoCalls, "ErrEmptyAnswer": ErrEmptyAnswer, "ErrForeign": ErrForeign, "ErrCensored": ErrCensored,
-	"ErrAuth": ErrAuth, "ErrUnusable": ErrUnusable, "ErrStorage": ErrStorage,
+	"ErrAuth": ErrAuth, "ErrUnusable": ErrUnusable, "ErrStorage": ErrStorage, "ErrMoved": ErrMoved,
 }
 
 // An aborted call fails the sample, unless the agent did not read the answer.

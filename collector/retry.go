@@ -78,6 +78,9 @@ func (w *worker) followUp(ctx context.Context, cl *claim, a *attempt) (next, err
 	case d.Verdict == breaker.Stop:
 		c.journalStop(ctx, cl, a)
 		return over, stop
+	case errors.Is(a.err, ErrMoved):
+		c.journalStop(ctx, cl, a)
+		return over, nil
 	case d.Verdict == breaker.Over:
 		return over, nil
 	case d.Verdict == breaker.PassOn:
@@ -187,7 +190,7 @@ func (a *attempt) end(ctx context.Context) breaker.End {
 		e.Kind = a.lossKind(a.class)
 	case a.class == ClassRateLimited:
 		e.Kind = breaker.Busy
-	case errors.Is(a.err, errMoved):
+	case errors.Is(a.err, errElsewhere):
 		e.Kind = breaker.Moved
 	case a.class == ClassNoCalls && a.Task.Recorded != nil:
 		e.Kind = breaker.Final // a sealed session gets no more calls

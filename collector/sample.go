@@ -2,6 +2,7 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -23,7 +24,7 @@ type claim struct {
 	sample
 	retry   retryState
 	place   placement
-	settled bool // the sample or its failure is in the sink
+	settled bool // the sample or its failure is in the sink, or another process has the sample
 }
 
 // collect makes attempts until the sample or its failure is in the sink. It returns earlier if the
@@ -46,6 +47,17 @@ func (w *worker) collect(ctx context.Context, cl *claim) (moved bool, err error)
 	}()
 	for {
 		then, err := cl.place.acquire(ctx, cl.cut, cl.retry.open)
+		if then == try && c.cfg.Admit != nil {
+			ok, err := c.admit(ctx, cl)
+			switch {
+			case err != nil:
+				return false, err
+			case cl.settled:
+				return false, nil
+			case !ok:
+				continue // acquire returns the reason
+			}
+		}
 		if then == try {
 			if endSpan == nil {
 				ctx, endSpan = c.cfg.Events.SampleSpan(ctx, cl.upcoming(c.cfg.RunID), w.ep.Name) //nolint:fatcontext // runs only once
@@ -64,4 +76,34 @@ func (w *worker) collect(ctx context.Context, cl *claim) (moved bool, err error)
 			return false, nil
 		}
 	}
+}
+
+// admit waits until Config.Admit allows the next attempt. It returns false if the sample is cut or the
+// run is drained first. If another process has the sample, admit settles the sample. An error ends the
+// run.
+func (c *Collector) admit(ctx context.Context, cl *claim) (bool, error) {
+	until, stop := cl.cut.context(ctx)
+	defer stop()
+	until, cancel := context.WithCancel(until)
+	defer cancel()
+	defer context.AfterFunc(c.drained, cancel)()
+	err := c.cfg.Admit(until, cl.upcoming(c.cfg.RunID))
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, ErrMoved):
+		c.dropMoved(cl)
+		return false, nil
+	case ctx.Err() != nil:
+		return false, context.Cause(ctx)
+	case until.Err() != nil:
+		return false, nil
+	}
+	return false, err
+}
+
+// dropMoved drops a sample that another process has.
+func (c *Collector) dropMoved(cl *claim) {
+	cl.settled = true
+	c.counters.update(func(s *Stats) { s.Moved++ })
 }

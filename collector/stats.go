@@ -29,6 +29,9 @@ type Stats struct {
 	// include samples that earlier processes finished, if Run has already read the tasks of these
 	// samples.
 	Committed, Filtered, Failed, Skipped, Remaining int
+	// Moved counts the samples that Run has read and that another process has (ErrMoved). Planned does
+	// not include them.
+	Moved int
 	// Earlier is the part of these counts that comes from earlier processes of the run. If a failed
 	// sample is to be retried, it counts as Failed until it is claimed, and then as Remaining. If
 	// the retry does not finish, the sample counts as Failed again.

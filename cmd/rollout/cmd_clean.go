@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runs"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/harness"
@@ -25,6 +28,8 @@ import (
 type cleanOptions struct {
 	runID          string
 	dryRun, asJSON bool
+
+	workers []string // run ids to clean
 }
 
 func (p *program) cleanCmd() *cobra.Command {
@@ -39,7 +44,9 @@ come from the run unless flags, the environment or -c override them.
 
 If the run drives a harness, clean kills the processes that its attempts left on this
 machine, and removes their folders and sessions. A later collect --resume then collects
-the unfinished samples again.`,
+the unfinished samples again.
+
+RUN can be the URL of a fleet that is complete. clean then removes what all its workers left.`,
 		Annotations: exits("Exit status: 0 done, 2 usage error, 5 a server did not answer or an agent could not be deleted, 7 RUN is not a run folder, 8 a collector is running on RUN, 9 its run.json is damaged."),
 		Example: `  rollout clean run1
   rollout clean --run-id 20260101-120000-0a1b2c3d --server http://127.0.0.1:8283`,
@@ -58,8 +65,14 @@ the unfinished samples again.`,
 			if len(args) == 0 {
 				return nil
 			}
-			info, err := runfolder.Read(args[0])
+			run, err := p.openRun(cmd.Context(), args[0])
 			if err != nil {
+				return err
+			}
+			info := run.Info
+			if run.Fleet != nil {
+				l.FromRun(info.Config, "server", "engine", "harness")
+				o.workers, err = workersOf(cmd.Context(), run)
 				return err
 			}
 			if h, held := runfolder.Locked(args[0]); held {
@@ -72,12 +85,41 @@ the unfinished samples again.`,
 		if err != nil {
 			return err
 		}
-		if l.Config.Kind() == config.KindHarness {
-			return p.cleanHarness(cmd.Context(), &o, args)
+		if o.runID != "" {
+			o.workers = []string{o.runID}
 		}
-		return p.clean(cmd.Context(), l.Config, &o)
+		for _, o.runID = range o.workers {
+			if l.Config.Kind() == config.KindHarness {
+				err = p.cleanHarness(cmd.Context(), &o, args)
+			} else {
+				err = p.clean(cmd.Context(), l.Config, &o)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	return cmd
+}
+
+// workersOf returns the run ids of a fleet's workers. It returns an error if the fleet is not complete, because
+// a worker can then be alive.
+func workersOf(ctx context.Context, run *runs.Run) (ids []string, err error) {
+	s, err := statusOf(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range s.Workers {
+		if !slices.Contains(ids, b.RunID) {
+			ids = append(ids, b.RunID)
+		}
+	}
+	if n := s.Partitions.Total - s.Partitions.Complete; n > 0 {
+		return nil, exit.Hint(exit.With(exit.Locked, fmt.Errorf("%s: %d of %d partitions are not complete, so workers can still use their agents", run.Location, n, s.Partitions.Total)),
+			"clean the agents of a dead worker with: rollout clean --run-id ID; the ids are "+strings.Join(ids, ", "))
+	}
+	return ids, nil
 }
 
 // cleanHarness removes what the attempts of a harness left on this machine: processes, folders and, if
@@ -86,7 +128,7 @@ func (p *program) cleanHarness(ctx context.Context, o *cleanOptions, args []stri
 	marks, err := harness.Leftovers("", o.runID)
 	attempts, sessions := len(marks), 0
 	dir := ""
-	if len(args) > 0 {
+	if len(args) > 0 { // a fleet has no sessions in its store
 		dir = filepath.Join(args[0], runfolder.SessionsDir)
 		var failed error
 		sessions, failed = countSessions(dir)

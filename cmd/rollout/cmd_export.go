@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -72,20 +73,20 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 	default:
 		return exit.Usagef("--kind: %q is not one of data, failures, all", o.kind)
 	}
-	info, err := runfolder.Read(dir)
+	run, err := p.openRun(ctx, dir)
 	if err != nil {
 		return err
 	}
-	log, err := sink.ReadLog(dir)
+	logs, err := run.Logs(ctx)
 	if err != nil {
-		return runfolder.ReadError(dir, err)
+		return err
 	}
-	if n := runfolder.Waiting(dir); n > 0 {
+	if n := runfolder.Waiting(run.Dir); run.Dir != "" && n > 0 {
 		p.say("not exported: %s in the write-ahead log (only committed samples are exported)", format.Plural(int64(n), "sample"))
 	}
 	n := int64(0)
 	write := func(w io.Writer) (err error) {
-		n, err = o.write(ctx, w, log, info.ID)
+		n, err = o.write(ctx, w, logs, run.Info.ID)
 		return err
 	}
 	if o.out == "-" {
@@ -97,12 +98,12 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 	case ctx.Err() != nil:
 		return exit.With(exit.Interrupted, signals.ErrInterrupted)
 	case errors.Is(err, sink.ErrCorrupt):
-		return runfolder.ReadError(dir, err)
+		return run.Error(err)
 	case err != nil:
 		return exit.With(exit.Storage, fmt.Errorf("%s: %w", o.out, err))
 	}
 	if o.task != "" && !o.met {
-		p.reportNoRows(o.task, dir, log)
+		p.reportNoRows(o.task, run, logs)
 	}
 	if o.out != "-" {
 		p.say("wrote %s: %s", o.out, format.Plural(n, "line"))
@@ -111,10 +112,10 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 }
 
 // write writes the selected rows. It returns the number of lines written.
-func (o *exportOptions) write(ctx context.Context, w io.Writer, log *sink.Log, runID string) (n int64, err error) {
+func (o *exportOptions) write(ctx context.Context, w io.Writer, logs []*sink.Log, runID string) (n int64, err error) {
 	out := rowjson.NewWriter(w)
 	if o.kind == "all" {
-		h, err := header(log, runID)
+		h, err := header(logs, runID)
 		if err == nil {
 			err = out.Header(h)
 		}
@@ -131,11 +132,13 @@ func (o *exportOptions) write(ctx context.Context, w io.Writer, log *sink.Log, r
 		kinds = []sink.Kind{sink.KindFailures}
 	}
 	if o.key != "" { // avoid reading the commits of other samples
-		log.Commits = slices.DeleteFunc(log.Commits, func(c sink.Commit) bool {
-			return !slices.ContainsFunc(c.Samples, func(s sink.CommittedSample) bool { return s.Key == o.key })
-		})
+		for _, log := range logs {
+			log.Commits = slices.DeleteFunc(log.Commits, func(c sink.Commit) bool {
+				return !slices.ContainsFunc(c.Samples, func(s sink.CommittedSample) bool { return s.Key == o.key })
+			})
+		}
 	}
-	for s, err := range log.Stored(kinds...) {
+	for s, err := range storedIn(logs, kinds) {
 		if err == nil {
 			err = context.Cause(ctx)
 		}
@@ -159,31 +162,45 @@ func (o *exportOptions) write(ctx context.Context, w io.Writer, log *sink.Log, r
 	return n, nil
 }
 
+func storedIn(logs []*sink.Log, kinds []sink.Kind) iter.Seq2[*sink.StoredSample, error] {
+	return func(yield func(*sink.StoredSample, error) bool) {
+		for _, log := range logs {
+			for s, err := range log.Stored(kinds...) {
+				if !yield(s, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
 // header returns the header line for a whole run. It includes a metadata entry only if the entry
 // has the same value in all shards. However, it always lists the sources of policy versions from
 // all shards, so that a reader can see whether versions were only claimed.
-func header(log *sink.Log, runID string) (rowjson.Header, error) {
+func header(logs []*sink.Log, runID string) (rowjson.Header, error) {
 	h := rowjson.Header{RunID: runID}
 	var told []string
-	for i := range log.Commits {
-		h.Samples += int64(len(log.Commits[i].Samples))
-		for _, s := range log.Commits[i].Shards {
-			if s.Kind == sink.KindData {
-				h.Rows += s.Rows
-				h.Format = s.Format
-			} else {
-				h.Failures += s.Rows
-			}
-			meta, err := log.Meta(s)
-			if err != nil {
-				return h, err
-			}
-			told = append(told, meta[runfolder.VersionsSourceKey])
-			if h.Meta == nil {
-				h.Meta = meta
-			}
-			maps.DeleteFunc(h.Meta, func(key, value string) bool { return meta[key] != value })
+	for _, log := range logs {
+		for i := range log.Commits {
+			h.Samples += int64(len(log.Commits[i].Samples))
 		}
+	}
+	for log, s := range shardsIn(logs) {
+		if s.Kind == sink.KindData {
+			h.Rows += s.Rows
+			h.Format = s.Format
+		} else {
+			h.Failures += s.Rows
+		}
+		meta, err := log.Meta(s)
+		if err != nil {
+			return h, err
+		}
+		told = append(told, meta[runfolder.VersionsSourceKey])
+		if h.Meta == nil {
+			h.Meta = meta
+		}
+		maps.DeleteFunc(h.Meta, func(key, value string) bool { return meta[key] != value })
 	}
 	if strings.Join(told, "") != "" { // empty if the run was imported from lines without a header
 		h.Meta[runfolder.VersionsSourceKey] = runfolder.VersionsSources(told)

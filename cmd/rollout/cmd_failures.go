@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"iter"
 	"maps"
 	"slices"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
@@ -51,7 +51,7 @@ rollout collect --retry-failed collects the listed samples again.`,
 			if o.asJSON && !cmd.Flags().Changed("limit") {
 				o.limit = 0
 			}
-			return p.failures(args[0], &o)
+			return p.failures(cmd.Context(), args[0], &o)
 		},
 	}
 	f := cmd.Flags()
@@ -76,26 +76,27 @@ type failed struct {
 	superseded bool
 }
 
-func (p *program) failures(dir string, o *failuresOptions) error {
+func (p *program) failures(ctx context.Context, dir string, o *failuresOptions) error {
 	if o.class != "" {
 		if _, ok := collector.ParseClass(o.class); !ok {
 			return exit.Hint(exit.Usagef("--class: %q is not a failure class", o.class), "the classes are: "+strings.Join(classNames(), ", "))
 		}
 	}
-	if err := runfolder.Need(dir); err != nil {
+	run, err := p.openRun(ctx, dir)
+	if err != nil {
 		return err
 	}
-	log, err := sink.ReadLog(dir)
+	logs, err := run.Logs(ctx)
 	if err != nil {
-		return runfolder.ReadError(dir, err)
+		return err
 	}
 	groups := map[groupName]*failureGroup{}
 	var list []failed
 	calls, partial := map[groupName]*failureGroup{}, map[string]int{} // failures of individual calls, and their number per sample
 	shown := 0
-	for f, err := range failuresOf(log) {
+	for f, err := range failuresOf(logs) {
 		if err != nil {
-			return runfolder.ReadError(dir, err)
+			return run.Error(err)
 		}
 		if o.class != "" && f.Class != o.class {
 			continue
@@ -172,19 +173,21 @@ func (p *program) showCalls(groups map[groupName]*failureGroup, samples map[stri
 
 // failuresOf yields all failures of a run in commit order. Each yielded pointer is valid only until
 // the next iteration.
-func failuresOf(log *sink.Log) iter.Seq2[*failed, error] {
+func failuresOf(logs []*sink.Log) iter.Seq2[*failed, error] {
 	return func(yield func(*failed, error) bool) {
-		last := lastCommits(log)
-		for s := range log.Shards(sink.KindFailures) {
-			for row, err := range log.FailureFacts(s) {
-				if err != nil {
-					yield(nil, err)
-					return
-				}
-				l := last[row.SampleKey]
-				f := &failed{StoredFailure: *row, superseded: row.Call < 0 && (!l.Failed() || l.Attempt != row.Attempt)}
-				if !yield(f, nil) {
-					return
+		for _, log := range logs {
+			last := lastCommits(log)
+			for s := range log.Shards(sink.KindFailures) {
+				for row, err := range log.FailureFacts(s) {
+					if err != nil {
+						yield(nil, err)
+						return
+					}
+					l := last[row.SampleKey]
+					f := &failed{StoredFailure: *row, superseded: row.Call < 0 && (!l.Failed() || l.Attempt != row.Attempt)}
+					if !yield(f, nil) {
+						return
+					}
 				}
 			}
 		}

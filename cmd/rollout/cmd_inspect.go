@@ -2,10 +2,13 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 
@@ -15,6 +18,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runs"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
@@ -83,7 +87,7 @@ with the recorded digest.`,
 			if cmd.Flags().Changed("row") && o.row < 0 {
 				return exit.Usagef("--row: must be ≥ 0, got %d", o.row)
 			}
-			return p.inspect(args[0], &o)
+			return p.inspect(cmd.Context(), args[0], &o)
 		},
 	}
 	f := cmd.Flags()
@@ -101,93 +105,119 @@ with the recorded digest.`,
 	return cmd
 }
 
-func (p *program) inspect(dir string, o *inspectOptions) error {
+func (p *program) inspect(ctx context.Context, dir string, o *inspectOptions) error {
 	paint, err := p.painter(o.color)
 	if err != nil {
 		return err
 	}
-	info, err := runfolder.Read(dir)
+	run, err := p.openRun(ctx, dir)
 	if err != nil {
 		return err
 	}
-	log, err := sink.ReadLog(dir)
-	if err != nil {
-		return runfolder.ReadError(dir, err)
-	}
-	part, err := o.narrow(log)
+	logs, err := run.Logs(ctx)
 	if err != nil {
 		return err
 	}
-	o.unshown = unshownOf(log)
-	rows := found(part.Shards(sink.KindData), log.Facts, func(r *sink.StoredRow) bool { return o.wants(r.TaskID, r.GroupID, r.SampleKey) })
-	failures := found(part.Shards(sink.KindFailures), log.FailureFacts, func(f *sink.StoredFailure) bool { return o.wants(f.TaskID, f.GroupID, f.SampleKey) })
+	part, err := o.narrow(logs)
+	if err != nil {
+		return err
+	}
+	o.unshown = unshownOf(logs)
+	rows := found(part, sink.KindData, (*sink.Log).Facts, func(r *sink.StoredRow) bool { return o.wants(r.TaskID, r.GroupID, r.SampleKey) })
+	failures := found(part, sink.KindFailures, (*sink.Log).FailureFacts, func(f *sink.StoredFailure) bool { return o.wants(f.TaskID, f.GroupID, f.SampleKey) })
 	switch {
 	case o.failures && o.row >= 0:
-		err = inspectOne(p, dir, &info, o, paint, place(log, sink.KindFailures, failures, o), log.Failure, show.WriteFailure)
+		err = inspectOne(p, run, o, paint, place(logs, sink.KindFailures, failures, o), (*sink.Log).Failure, show.WriteFailure)
 	case o.failures:
-		err = p.inspectFailures(failures, log.Done(), o)
+		err = p.inspectFailures(failures, doneIn(logs), o)
 	case o.row >= 0:
-		err = inspectOne(p, dir, &info, o, paint, place(log, sink.KindData, rows, o), log.Row, show.WriteRow)
+		err = inspectOne(p, run, o, paint, place(logs, sink.KindData, rows, o), (*sink.Log).Row, show.WriteRow)
 	default:
 		err = p.inspectRows(rows, o)
 	}
 	if err != nil && exit.Code(err) != exit.Usage {
-		return runfolder.ReadError(dir, err)
+		return run.Error(err)
 	}
 	if o.task != "" && !o.met && (err == nil || o.searched) {
-		p.reportNoRows(o.task, dir, log)
+		p.reportNoRows(o.task, run, logs)
 	}
 	if n := o.unshown[o.key]; err == nil && o.row < 0 && !o.asJSON && n != (tokenize.Unshown{}) {
 		p.say("the tap recorded calls that are missing from the server's answers: %s", n)
 	}
 	if err == nil && o.row < 0 && !o.asJSON {
-		p.say("%s", runTotals(log))
+		p.say("%s", runTotals(logs))
 	}
 	return err
 }
 
-// narrow returns only the part of the commit log that can contain the requested rows. It replaces a
+// narrow returns only the parts of the commit logs that can contain the requested rows. It replaces a
 // short key in o.key with the full key.
-func (o *inspectOptions) narrow(log *sink.Log) (*sink.Log, error) {
+func (o *inspectOptions) narrow(logs []*sink.Log) (parts []*sink.Log, err error) {
 	if o.key == "" {
-		return log, nil
+		return logs, nil
 	}
-	part, whole := new(sink.Log), ""
-	for i := range log.Commits {
-		for _, s := range log.Commits[i].Samples {
-			if s.Key != o.key && show.ShortKey(s.Key) != o.key {
-				continue
+	whole := ""
+	for _, log := range logs {
+		part := *log
+		part.Commits = nil
+		for i := range log.Commits {
+			for _, s := range log.Commits[i].Samples {
+				if s.Key != o.key && show.ShortKey(s.Key) != o.key {
+					continue
+				}
+				if whole != "" && s.Key != whole {
+					return nil, exit.Usagef("--key: %s matches more than one sample (%s and %s); use the full key", o.key, whole, s.Key)
+				}
+				if n := len(part.Commits); n == 0 || part.Commits[n-1].Seq != log.Commits[i].Seq {
+					part.Commits = append(part.Commits, log.Commits[i])
+				}
+				whole = s.Key
 			}
-			if whole != "" && s.Key != whole {
-				return nil, exit.Usagef("--key: %s matches more than one sample (%s and %s); use the full key", o.key, whole, s.Key)
-			}
-			if n := len(part.Commits); n == 0 || part.Commits[n-1].Seq != log.Commits[i].Seq {
-				part.Commits = append(part.Commits, log.Commits[i])
-			}
-			whole = s.Key
 		}
+		parts = append(parts, &part)
 	}
 	if whole == "" {
 		return nil, exit.Hint(exit.Usagef("--key: no sample of the run has the key %s", termsafe.Text(o.key, 60)), "the table shortens long keys; use --json to print them in full")
 	}
 	o.key = whole
-	return part, nil
+	return parts, nil
 }
 
-// A foundRow is a row with its shard and its index in the shard.
-type foundRow[T any] struct {
-	row   *T
+// A rowPlace is the place of a row: its log, its shard and its index in the shard.
+type rowPlace struct {
+	log   *sink.Log
 	shard sink.Shard
 	n     int64
 }
 
+// A foundRow is a row with its place.
+type foundRow[T any] struct {
+	row *T
+	rowPlace
+}
+
+// shardsIn yields the shards of several logs.
+func shardsIn(logs []*sink.Log, kinds ...sink.Kind) iter.Seq2[*sink.Log, sink.Shard] {
+	return func(yield func(*sink.Log, sink.Shard) bool) {
+		for _, log := range logs {
+			for i := range log.Commits {
+				for _, s := range log.Commits[i].Shards {
+					if (len(kinds) == 0 || slices.Contains(kinds, s.Kind)) && !yield(log, s) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
 // found yields the rows for which keep returns true, shard by shard. It stops after an error.
-func found[T any](shards iter.Seq[sink.Shard], read func(sink.Shard) iter.Seq2[*T, error], keep func(*T) bool) iter.Seq2[foundRow[T], error] {
+func found[T any](logs []*sink.Log, kind sink.Kind, read func(*sink.Log, sink.Shard) iter.Seq2[*T, error], keep func(*T) bool) iter.Seq2[foundRow[T], error] {
 	return func(yield func(foundRow[T], error) bool) {
-		for s := range shards {
+		for log, s := range shardsIn(logs, kind) {
 			n := int64(0)
-			for row, err := range read(s) {
-				if (err != nil || keep(row)) && !yield(foundRow[T]{row, s, n}, err) || err != nil {
+			for row, err := range read(log, s) {
+				if (err != nil || keep(row)) && !yield(foundRow[T]{row, rowPlace{log, s, n}}, err) || err != nil {
 					return
 				}
 				n++
@@ -197,33 +227,33 @@ func found[T any](shards iter.Seq[sink.Shard], read func(sink.Shard) iter.Seq2[*
 }
 
 // place returns a function that finds the requested row. Without filters, the function needs only
-// the commit log and does not read any rows.
-func place[T any](log *sink.Log, kind sink.Kind, rows iter.Seq2[foundRow[T], error], o *inspectOptions) func() (sink.Shard, int64, error) {
-	return func() (sink.Shard, int64, error) {
+// the commit logs and does not read any rows.
+func place[T any](logs []*sink.Log, kind sink.Kind, rows iter.Seq2[foundRow[T], error], o *inspectOptions) func() (rowPlace, error) {
+	return func() (rowPlace, error) {
 		n := 0
 		if o.task+o.group+o.key == "" {
-			if s, at, ok := log.At(kind, int64(o.row)); ok {
-				return s, at, nil
-			}
-			for s := range log.Shards(kind) {
+			for log, s := range shardsIn(logs, kind) {
+				if at := o.row - n; at < int(s.Rows) {
+					return rowPlace{log, s, int64(at)}, nil
+				}
 				n += int(s.Rows)
 			}
 		} else {
 			for f, err := range rows {
 				if err != nil || n == o.row {
-					return f.shard, f.n, err
+					return f.rowPlace, err
 				}
 				n++
 			}
 			o.searched = true
 		}
 		what := map[sink.Kind]string{sink.KindData: "row", sink.KindFailures: "failure row"}[kind]
-		return sink.Shard{}, 0, exit.Hint(exit.Usagef("--row: %d is out of range (%s)", o.row, format.Plural(int64(n), what)), "rows are numbered from 0")
+		return rowPlace{}, exit.Hint(exit.Usagef("--row: %d is out of range (%s)", o.row, format.Plural(int64(n), what)), "rows are numbered from 0")
 	}
 }
 
-func inspectOne[T any](p *program, dir string, info *runfolder.Info, o *inspectOptions, paint show.Painter, place func() (sink.Shard, int64, error),
-	read func(sink.Shard, int64) (*T, error), write func(io.Writer, *T, show.RowView) error,
+func inspectOne[T any](p *program, run *runs.Run, o *inspectOptions, paint show.Painter, place func() (rowPlace, error),
+	read func(*sink.Log, sink.Shard, int64) (*T, error), write func(io.Writer, *T, show.RowView) error,
 ) error {
 	spell := model.Speller(model.Decimal)
 	if o.tokenizer != "" && o.tokenizer != noTokenizer { // report a wrong folder before reading rows
@@ -232,11 +262,11 @@ func inspectOne[T any](p *program, dir string, info *runfolder.Info, o *inspectO
 			return err
 		}
 	}
-	shard, n, err := place()
+	at, err := place()
 	if err != nil {
 		return err
 	}
-	row, err := read(shard, n)
+	row, err := read(at.log, at.shard, at.n)
 	if err != nil {
 		return err
 	}
@@ -244,7 +274,7 @@ func inspectOne[T any](p *program, dir string, info *runfolder.Info, o *inspectO
 		return p.printJSON(show.ColumnsOf(row))
 	}
 	if o.tokenizer == "" {
-		spell = p.runSpeller(dir, info)
+		spell = p.runSpeller(run.Dir, &run.Info)
 	}
 	return write(p.stdout, row, show.RowView{Number: o.row, Paint: paint, Spell: spell, Whole: o.whole, Width: p.width(), Unshown: o.unshown})
 }
@@ -386,41 +416,53 @@ func callText(call int32) string {
 
 // unshownOf returns, by sample key, the counts of the calls that the server's answer does not show.
 // For each sample, only the last commit counts.
-func unshownOf(log *sink.Log) map[string]tokenize.Unshown {
+func unshownOf(logs []*sink.Log) map[string]tokenize.Unshown {
 	all := map[string]tokenize.Unshown{}
-	for i := range log.Commits {
-		for _, s := range log.Commits[i].Samples {
-			if s.Unshown != (tokenize.Unshown{}) {
-				all[s.Key] = s.Unshown
-			} else if len(all) > 0 {
-				delete(all, s.Key)
+	for _, log := range logs {
+		for i := range log.Commits {
+			for _, s := range log.Commits[i].Samples {
+				if s.Unshown != (tokenize.Unshown{}) {
+					all[s.Key] = s.Unshown
+				} else if len(all) > 0 {
+					delete(all, s.Key)
+				}
 			}
 		}
 	}
 	return all
 }
 
-func runTotals(log *sink.Log) string {
+// doneIn returns the keys of the samples that do not have to run again.
+func doneIn(logs []*sink.Log) map[string]struct{} {
+	done := map[string]struct{}{}
+	for _, log := range logs {
+		maps.Copy(done, log.Done())
+	}
+	return done
+}
+
+func runTotals(logs []*sink.Log) string {
 	var rows, failures int64
 	var tokens sink.Tokens
-	for s := range log.Shards(sink.KindData) {
+	for _, s := range shardsIn(logs) {
+		if s.Kind == sink.KindFailures {
+			failures += s.Rows
+			continue
+		}
 		rows += s.Rows
 		tokens.Total += s.Tokens.Total
 		tokens.Trainable += s.Tokens.Trainable
 	}
-	for s := range log.Shards(sink.KindFailures) {
-		failures += s.Rows
-	}
 	return fmt.Sprintf("the run has %s with data (%s, %s, %s of them trained) and %s",
-		format.Plural(int64(len(log.Done())), "sample"), format.Plural(rows, "row"), format.Plural(tokens.Total, "token"),
+		format.Plural(int64(len(doneIn(logs))), "sample"), format.Plural(rows, "row"), format.Plural(tokens.Total, "token"),
 		format.Percent(tokens.Trainable, tokens.Total), format.Plural(failures, "failure row"))
 }
 
 // reportNoRows reports that no row of the task was found. It suggests the task that the user
 // probably meant.
-func (p *program) reportNoRows(task, dir string, log *sink.Log) {
+func (p *program) reportNoRows(task string, run *runs.Run, logs []*sink.Log) {
 	text := "task " + termsafe.Text(task, 60) + " has no rows"
-	if near := format.NearestOf(task, taskIDs(dir, log)); near != "" && near != task {
+	if near := format.NearestOf(task, taskIDs(run, logs)); near != "" && near != task {
 		text += "; did you mean " + termsafe.Text(near, 60) + "?"
 	}
 	p.say("%s", text)
@@ -428,25 +470,27 @@ func (p *program) reportNoRows(task, dir string, log *sink.Log) {
 
 // taskIDs yields the ids of a run's tasks. An imported run has no tasks, so taskIDs reads the ids
 // from the run's rows. It stops at the first error, because the ids are only used for a suggestion.
-func taskIDs(dir string, log *sink.Log) iter.Seq[string] {
+func taskIDs(run *runs.Run, logs []*sink.Log) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		has := false
-		for t, err := range tasks.Read(filepath.Join(dir, runfolder.TasksFile), nil) {
-			if has = true; err != nil || !yield(t.ID) {
-				return
+		if run.Dir != "" {
+			for t, err := range tasks.Read(filepath.Join(run.Dir, runfolder.TasksFile), nil) {
+				if has = true; err != nil || !yield(t.ID) {
+					return
+				}
 			}
 		}
 		if has {
 			return
 		}
-		for s := range log.Shards(sink.KindData) {
+		for log, s := range shardsIn(logs, sink.KindData) {
 			for r, err := range log.Facts(s) {
 				if err != nil || !yield(r.TaskID) {
 					return
 				}
 			}
 		}
-		for s := range log.Shards(sink.KindFailures) {
+		for log, s := range shardsIn(logs, sink.KindFailures) {
 			for f, err := range log.FailureFacts(s) {
 				if err != nil || !yield(f.TaskID) {
 					return

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math"
@@ -38,7 +39,7 @@ self-contained. Without flags, report prints a short version.`,
   rollout report run1 --html report.html
   rollout report run1 --json | jq .coverage`,
 		Args: exactArgs("RUN"),
-		RunE: func(_ *cobra.Command, args []string) error { return p.showReport(args[0], &o) },
+		RunE: func(cmd *cobra.Command, args []string) error { return p.showReport(cmd.Context(), args[0], &o) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.html, "html", "", "write the page to `FILE`; - is standard output")
@@ -47,15 +48,18 @@ self-contained. Without flags, report prints a short version.`,
 	return cmd
 }
 
-func (p *program) showReport(dir string, o *reportOptions) error {
+func (p *program) showReport(ctx context.Context, dir string, o *reportOptions) error {
 	if o.asJSON && o.html == "-" {
 		return exit.Usagef("--json and --html - both write to standard output; use --html FILE")
 	}
 	if math.IsNaN(o.pass) || math.IsInf(o.pass, 0) {
 		return exit.Usagef("--pass: %v is not a finite number", o.pass)
 	}
-	_, running := runfolder.Locked(dir)
-	r, err := runfolder.ReadReport(dir, o.pass, running, false)
+	run, err := p.openRun(ctx, dir)
+	if err != nil {
+		return err
+	}
+	r, err := run.Report(ctx, o.pass)
 	if err != nil {
 		return err
 	}

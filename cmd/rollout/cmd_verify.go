@@ -31,6 +31,9 @@ its checksum and row count; no sample is duplicated, and every row satisfies the
 invariants; the write-ahead log and the journal are readable. verify changes nothing, and
 can check a run in progress.
 
+RUN is a folder, or the URL of a fleet or of a copied run. In a fleet, the samples of each partition
+are also compared with its tasks.
+
 --repair first repairs a damaged write-ahead log or journal: it reports the damage, keeps
 all intact records and moves the damaged file aside. It also moves aside a shard whose
 entry is missing at the end of the commit log. collect --resume collects lost samples
@@ -41,15 +44,18 @@ again. Damaged shards and commits cannot be repaired.`,
   rollout verify run1 --repair`,
 		Args: exactArgs("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			info, err := runfolder.Read(args[0])
+			run, err := p.openRun(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			o.RunID = info.ID
+			o.RunID = run.Info.ID
 			if dryRun && !repair {
 				return exit.Hint(exit.Usagef("--dry-run needs --repair"), "without --repair, verify never changes a file")
 			}
 			if repair {
+				if err := run.NeedFolder("--repair"); err != nil {
+					return err
+				}
 				damaged, err := p.repair(args[0], dryRun)
 				if err != nil {
 					return err
@@ -61,15 +67,18 @@ again. Damaged shards and commits cannot be repaired.`,
 					return nil
 				}
 			}
-			r, err := sink.Verify(cmd.Context(), args[0], o)
+			r, err := run.Verify(cmd.Context(), o)
 			if err != nil {
-				return runfolder.ReadError(args[0], err)
+				return err
+			}
+			if run.Dir == "" {
+				return p.verified(args[0], r, asJSON)
 			}
 			found, err := journalDamage(args[0])
 			if err != nil {
 				return err
 			}
-			if _, err := runfolder.CheckSnapshot(args[0], &info); err != nil {
+			if _, err := runfolder.CheckSnapshot(args[0], &run.Info); err != nil {
 				if exit.Code(err) != exit.Verify {
 					return err
 				}

@@ -104,10 +104,13 @@ func (p *program) rootCmd() *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		p.collectCmd(),
+		p.planCmd(),
+		p.workCmd(),
 		p.ctlCmd(),
 		p.simulateCmd(),
 		p.tapCmd(),
 		p.doctorCmd(),
+		p.statusCmd(),
 		p.inspectCmd(),
 		p.reportCmd(),
 		p.exportCmd(),

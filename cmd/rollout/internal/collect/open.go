@@ -7,6 +7,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/fleet"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/leftovers"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
@@ -20,13 +21,24 @@ type Opened struct {
 	plan      *Plan
 	endpoints []collector.Endpoint
 	answered  []string // names of the endpoints that answered a trial call
-	dataset   *sink.Dataset
+	dataset   dataset
+	local     *sink.Dataset // the same dataset; nil for a worker of a fleet
+	worker    *fleet.Worker // the same dataset; nil unless it is a worker of a fleet
 	journal   *journal.Journal
 	held      *sink.Ledger // what earlier processes stored in the dataset
 	leftovers *leftovers.Agents
 	recovery  show.Recovery
-	attempts  map[string]string // sample keys of the open attempts of earlier processes, by their marks; only for a harness
-	groups    *groups           // nil if the run does not commit whole groups
+	attempts  map[string]string      // sample keys of the open attempts of earlier processes, by their marks; only for a harness
+	stats     func() collector.Stats // for the worker of a fleet
+	groups    *groups                // nil if the run does not commit whole groups
+}
+
+// A dataset is the sink of a run: a *sink.Dataset or a *fleet.Worker.
+type dataset interface {
+	collector.Sink
+	Run(ctx context.Context) error
+	Close(ctx context.Context) error
+	Stats() sink.Stats
 }
 
 // Open makes a trial call to each server. It creates the run in its folder, or records the changes
@@ -98,20 +110,31 @@ func (o *Opened) open() (err error) {
 	if m := p.settings.model; m != nil {
 		cfg.Meta["rollout.tokenizer_sha256"], cfg.Meta["rollout.chat_template_sha256"] = m.TokenizerSHA256, m.ChatTemplateSHA256
 	}
+	if p.options.Fleet != nil {
+		return o.openWorker(cfg)
+	}
 	if p.byGroups() {
 		o.groups = newGroups(p)
 		o.groups.configure(&cfg)
 	}
-	if o.dataset, err = sink.Create(dir, cfg); err != nil {
+	if o.local, err = sink.Create(dir, cfg); err != nil {
 		return runfolder.ReadError(dir, err)
 	}
+	o.dataset = o.local
 	if o.held, err = sink.ReadLedger(nil, dir); err != nil { // sink.Create must recover the dataset first
 		return runfolder.ReadError(dir, err)
 	}
+	return o.openJournal(o.local.Recovered(), o.held)
+}
+
+// openJournal opens the journal, and finds the work that earlier processes left in it. The dataset held
+// contains their finished samples.
+func (o *Opened) openJournal(recovered sink.Recovery, held journal.Dataset) (err error) {
+	p, h, dir := o.plan, o.plan.host, o.plan.dir()
 	if o.journal, err = journal.Open(filepath.Join(dir, runfolder.JournalDir), journal.Config{Mode: p.folder.Mode}); err != nil {
 		return runfolder.ReadError(dir, err)
 	}
 	o.leftovers = &leftovers.Agents{RunID: p.info.ID, Clients: p.clients, Keep: p.config.Agent.Keep || p.options.Reads, Say: h.Say, Note: h.Note}
-	o.recovery = h.Recovered(o.dataset.Recovered(), o.journal.Found(), o.leftovers.Find(o.journal, o.held))
+	o.recovery = h.Recovered(recovered, o.journal.Found(), o.leftovers.Find(o.journal, held))
 	return nil
 }

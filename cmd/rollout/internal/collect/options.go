@@ -14,12 +14,13 @@ import (
 type Options struct {
 	DryRun, JSON, Quiet bool
 	Resume              bool
-	Stream, Attached    bool // Stream: tasks arrive during the run; Attached: standard input is a pipe from the parent process
-	StreamFlag          bool // true if --stream was given
-	Reads               bool // true if the run reads server runs or sessions, and does not drive agents
-	IgnoreClaim         bool // --unclaimed: set-version has replaced the claimed policy version
-	Unpaced             bool // --unpaced: the client applies the limits on groups, to several collectors
-	RetryFailed         bool // collect the failed samples instead of the remaining samples
+	Stream, Attached    bool   // Stream: tasks arrive during the run; Attached: standard input is a pipe from the parent process
+	StreamFlag          bool   // true if --stream was given
+	Reads               bool   // true if the run reads server runs or sessions, and does not drive agents
+	IgnoreClaim         bool   // --unclaimed: set-version has replaced the claimed policy version
+	Unpaced             bool   // --unpaced: the client applies the limits on groups, to several collectors
+	RetryFailed         bool   // collect the failed samples instead of the remaining samples
+	Fleet               *Fleet // the fleet to work for; nil for a run of its own
 }
 
 // ReadRuns sets Reads if tasks.from_runs or tasks.from_sessions is set. Such a run is a stream, except with
@@ -32,6 +33,9 @@ func (o *Options) ReadRuns(c *config.Config) {
 // CheckSameKind returns an error if a resumed run would get its rollouts from another kind of source
 // than before.
 func CheckSameKind(l *config.Loader, info *runfolder.Info) error {
+	if f := info.Fleet; f != nil {
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s is the spool of a worker for %s", l.Config.Output.Dir, f.Location)), "continue with: "+runfolder.ResumeCommand(l.Config.Output.Dir))
+	}
 	had := config.NewLoader(func(string) string { return "" })
 	had.FromRun(info.Config, "tasks", "harness")
 	before, now := had.Config.Kind(), l.Config.Kind()
@@ -44,6 +48,9 @@ func CheckSameKind(l *config.Loader, info *runfolder.Info) error {
 	}
 	return runfolder.Refuse(l.Config.Output.Dir, exit.Complaints{fmt.Errorf("%s: this run %s and cannot %s", key, before.Does, now.Do)})
 }
+
+// arriving reports whether tasks arrive during the run.
+func (o *Options) arriving() bool { return o.Stream || o.Fleet != nil }
 
 // Check returns a complaint for each setting that conflicts with --stream or is valid only with it.
 func (o *Options) Check(l *config.Loader) (bad exit.Complaints) {

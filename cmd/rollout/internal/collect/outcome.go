@@ -18,6 +18,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // whyStopped returns the error that ended a run early, or nil. It reports a storage failure only
@@ -38,9 +39,12 @@ func hintStorage(dir string, err error) error {
 	is := func(causes ...error) bool {
 		return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
 	}
+	_, inStore := errors.AsType[*store.Error](err)
 	then := ", then continue with: " + runfolder.ResumeCommand(dir) + "; finished samples are kept"
 	switch {
 	case exit.Code(err) != exit.Storage:
+	case inStore: // its text says what to do
+		return exit.Hint(err, "fix the cause"+then)
 	case is(sink.ErrFull, syscall.ENOSPC, syscall.EDQUOT):
 		return exit.Hint(err, "free disk space"+then)
 	case is(sink.ErrPermission, fs.ErrPermission, syscall.EROFS):
@@ -64,14 +68,19 @@ func (r *Running) outcome(s *show.Summary, err error) error {
 			err = exit.Hint(err, "fix the scorer ("+string(p.config.Reward.Kind)+"), then continue with: "+p.resumeCommand()+"; unscored samples stay unscored")
 		}
 		if errors.Is(err, collector.ErrTolerance) {
-			err = exit.Hint(err, "rollout failures "+format.Shell(p.dir())+" shows why; to allow more failures, raise --max-failures; continue with: "+p.resumeCommand())
+			err = exit.Hint(err, "rollout failures "+format.Shell(p.rowsAt())+" shows why; to allow more failures, raise --max-failures; continue with: "+p.resumeCommand())
 		}
 		if barren, ok := errors.AsType[*collector.EarlyFailureError](err); ok {
-			dir, remedy := format.Shell(p.dir()), preflight.Remedy(p.config, barren.Reason)
+			dir, remedy := format.Shell(p.rowsAt()), preflight.Remedy(p.config, barren.Reason)
 			if remedy == "" {
 				remedy = "rollout failures " + dir + " shows why; fix the cause"
 			}
-			err = exit.Hint(err, remedy+"; then rollout collect --retry-failed --out "+dir+" collects the failed samples, and "+p.resumeCommand()+" collects the rest")
+			if p.options.Fleet == nil {
+				remedy += "; then rollout collect --retry-failed --out " + dir + " collects the failed samples, and " + p.resumeCommand() + " collects the rest"
+			} else {
+				remedy += "; then " + p.resumeCommand() + " collects the other samples"
+			}
+			err = exit.Hint(err, remedy)
 		}
 		if s.Remaining > 0 {
 			err = exit.Hint(err, "fix the cause, then continue with: "+p.resumeCommand())
@@ -90,6 +99,12 @@ func (r *Running) outcome(s *show.Summary, err error) error {
 		return exit.Hint(exit.With(exit.Interrupted, fmt.Errorf("interrupted: %d of %d samples remain", s.Remaining, s.Planned)),
 			"continue with: "+p.resumeCommand())
 	}
+	if w := r.opened.worker; w != nil && r.ends.draining() {
+		if n := w.Unsealed(); n > 0 {
+			s.Outcome = "interrupted"
+			return exit.Hint(exit.With(exit.Interrupted, fmt.Errorf("interrupted: %d of %d partitions are not complete", n, len(p.options.Fleet.Partitions))), "continue with: "+p.resumeCommand())
+		}
+	}
 	s.Outcome = "finished"
 	return r.finished(s)
 }
@@ -98,7 +113,7 @@ func (r *Running) outcome(s *show.Summary, err error) error {
 // of failures, skips and groups are within the run's limits.
 func (r *Running) finished(s *show.Summary) error {
 	p := r.plan
-	dir, allowed := format.Shell(p.dir()), p.config.Run.FailOnError.Allowed(s.Planned)
+	dir, allowed := format.Shell(p.rowsAt()), p.config.Run.FailOnError.Allowed(s.Planned)
 	lost, said := s.Failed+s.ScorerFailures, fmt.Sprintf("%d of %d samples failed", s.Failed, s.Planned)
 	switch {
 	case s.ScorerFailures > 0 && s.Failed > 0:
@@ -107,7 +122,11 @@ func (r *Running) finished(s *show.Summary) error {
 		said = fmt.Sprintf("%d of %d samples could not be scored", s.ScorerFailures, s.Planned)
 	}
 	said += fmt.Sprintf(" (allowed: %d)", allowed)
-	hint := "rollout failures " + dir + " shows why; collect --retry-failed collects them again; to allow some failures, set --fail-on-error"
+	again := "; collect --retry-failed collects them again"
+	if p.options.Fleet != nil {
+		again = "" // the log is sealed
+	}
+	hint := "rollout failures " + dir + " shows why" + again + "; to allow some failures, set --fail-on-error"
 	if s.Failed == 0 {
 		hint = "rollout inspect " + dir + " --row N shows the reason, under \"reward\"; to allow some unscored samples, set --fail-on-error"
 	}
@@ -123,7 +142,7 @@ func (r *Running) finished(s *show.Summary) error {
 	case s.Skipped > told:
 		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d of %d samples were cut; --tail %s allows %d", s.Skipped, s.Planned, p.tail(), told)),
 			"an earlier process cut the samples beyond this limit; rollout collect --retry-failed --out "+dir+" collects them")
-	case !hasRows(p.dir(), s):
+	case p.options.Fleet == nil && !hasRows(p.dir(), s):
 		by := "by --tail"
 		if p.tail().Kind == collector.TailWait {
 			by = "at a deadline or because they were not needed"

@@ -83,6 +83,14 @@ func (p *Plan) byGroups() bool { return p.options.Stream || p.config.Groups() }
 
 func (p *Plan) resumeCommand() string { return runfolder.ResumeCommand(p.dir()) }
 
+// rowsAt returns the place of the run's rows: its folder, or the store of a fleet.
+func (p *Plan) rowsAt() string {
+	if f := p.options.Fleet; f != nil {
+		return f.Location
+	}
+	return p.dir()
+}
+
 // readSettings opens the taps, and builds the other parts of the run that depend only on its
 // settings.
 func (p *planning) readSettings(context.Context) (err error) {
@@ -177,7 +185,7 @@ func (p *Plan) tryServers(ctx context.Context, task *collector.Task) (answered [
 // created, the run does not begin.
 func (p *planning) bound(ctx context.Context) (err error) {
 	planned, lowered := p.info.Tasks.Planned, ""
-	if p.options.Stream {
+	if p.options.arriving() {
 		planned = math.MaxInt32 // the number of a stream's samples is unknown
 	}
 	p.inFlight, lowered = machine.InFlight(p.config, planned, machine.This())

@@ -59,12 +59,15 @@ func (r *Running) start() error {
 			return err
 		}
 	}
+	if r.opened.worker != nil {
+		r.addWorker(&cfg)
+	}
 	if g := r.opened.groups; g != nil {
 		cfg.Pace = g.pace
 		g.tracker.Attach(stream.Hooks{
 			Committed:   func(c *sink.Commit) { countEarlier(r.collector, r.opened.held, c) },
 			LeftOut:     func(keys ...string) { r.collector.Filter(keys...) },
-			Acknowledge: r.opened.dataset.Acknowledge,
+			Acknowledge: r.opened.local.Acknowledge,
 			Whole: func(group string) {
 				if r.arrivals != nil {
 					r.arrivals.intake.Begun(group)
@@ -128,7 +131,7 @@ func (r *Running) Run(ctx context.Context) error {
 	}
 	r.reportDrained(runErr)
 	s := show.Summarize(stats, o.dataset.Stats(), p.settings.prompter.Stats(), &h.Tally, took)
-	s.RunID, s.Dir, s.BadTasks = p.info.ID, p.dir(), p.tasks.Bad
+	s.RunID, s.Dir, s.BadTasks = p.info.ID, p.rowsAt(), p.tasks.Bad
 	s.Invocation, s.Recovered, s.OpenFound = len(p.info.Invocations), o.recovery.Samples, o.recovery.Open
 	if sinkErr != nil {
 		s.Durable = runfolder.Waiting(p.dir())
@@ -143,7 +146,9 @@ func (r *Running) Run(ctx context.Context) error {
 	h.Log.Status(stats)
 	end = withDamage(p.dir(), s, r.damage.Found(), end)
 	h.Log.Ended(s.Outcome, end)
-	end = r.writeReport(s, end)
+	if o.worker == nil { // the rows of a worker are in the store
+		end = r.writeReport(s, end)
+	}
 	h.Finish(s)
 	return h.handOver(end)
 }
@@ -203,12 +208,16 @@ func (r *Running) work(ctx context.Context) (runErr, sinkErr error) {
 	if o.groups != nil {
 		r.helpGroups(helping, help)
 	}
-	runErr = r.collector.Run(ctx, r.snapshot)
+	known := r.snapshot
+	if o.worker != nil {
+		known = o.worker.Known()
+	}
+	runErr = r.collector.Run(ctx, known)
 	checked()
 	r.stopTasks(whyStop)
 	r.ends.over.Store(true)
-	if r.collector.Tail().Cut {
-		o.dataset.CommitParts() // these groups remain incomplete, because the tail policy skipped their other samples
+	if r.collector.Tail().Cut && o.local != nil {
+		o.local.CommitParts() // these groups remain incomplete, because the tail policy skipped their other samples
 	}
 	h.phase.Store("writing finished samples")
 	sinkErr = errors.Join(o.dataset.Close(unstopped), o.journal.Close())

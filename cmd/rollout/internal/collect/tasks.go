@@ -23,6 +23,9 @@ import (
 // tasks have changed, or if settings that its rows depend on have changed. The error lists every
 // difference.
 func (p *planning) readTasks(context.Context) (err error) {
+	if err := p.options.Fleet.check(p); err != nil {
+		return err
+	}
 	fit := p.newFit()
 	skipped := func(bad error) { p.host.Say("skipped: %v", bad) }
 	if p.earlier != nil {
@@ -43,7 +46,7 @@ func (p *planning) readTasks(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if p.options.Stream {
+	if p.options.arriving() {
 		p.tasks, err = runfolder.NoTasks(check.Dir, check.Mode)
 		return err
 	}
@@ -88,7 +91,7 @@ func (p *planning) readTasksAgain(fit *tasks.Fit, skipped func(error)) error {
 	if bad == nil && !had.Same(now) {
 		p.host.Note("prompts are now rebuilt with tokenizer %s (before: %s)", cmp.Or(runfolder.ShortDigest(now.Tokenizer()), "none"), cmp.Or(runfolder.ShortDigest(had.Tokenizer()), "none"))
 	}
-	set, more, err := p.earlier.ReadTasks(p.loader, fit, p.host.Stdin, skipped, p.options.Stream)
+	set, more, err := p.earlier.ReadTasks(p.loader, fit, p.host.Stdin, skipped, p.options.arriving())
 	if err == nil {
 		err = runfolder.Refuse(p.dir(), append(bad, more...))
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/wait"
-	"github.com/rollout-rl/rollout/sink"
 )
 
 // Agents finds the unused agents of a run on its servers. Such an agent was created by a process
@@ -39,7 +38,7 @@ type Agents struct {
 
 // Find loads the attempts of earlier processes from the journal and the dataset. It returns the
 // number of attempts that can be reattached.
-func (l *Agents) Find(j *journal.Journal, held *sink.Ledger) (open int) {
+func (l *Agents) Find(j *journal.Journal, held journal.Dataset) (open int) {
 	l.last = func(key string) int { return j.Left(key).Attempts }
 	l.open = map[string]int{}
 	for key, a := range j.OpenAttempts(held) {

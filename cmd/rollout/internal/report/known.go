@@ -21,12 +21,18 @@ func (k keys) has(key string) bool {
 	return ok
 }
 
-// readLog reads the commit log of the run in dir. The result done contains the keys of the samples
+// readLogs reads the commit logs, or the log of the run in dir. The result done contains the keys of the samples
 // that are done. The result filtered counts the samples with keep=false by reason. The result
 // entries is a digest of everything that the log records about samples and shards.
-func readLog(dir string) (_ *sink.Log, done keys, filtered map[string]int, entries string, err error) {
+func readLogs(dir string, source Source) (_ []*sink.Log, done keys, filtered map[string]int, entries string, err error) {
 	sum := sha256.New()
-	log, err := sink.ReadLogIn(nil, dir, func(c *sink.Commit) {
+	if source == nil {
+		source = func(each func(*sink.Commit)) ([]*sink.Log, error) {
+			log, err := sink.ReadLogIn(nil, dir, each)
+			return []*sink.Log{log}, err
+		}
+	}
+	logs, err := source(func(c *sink.Commit) {
 		done = slices.Grow(done, len(c.Samples))
 		for i := range c.Samples {
 			s := &c.Samples[i]
@@ -46,7 +52,7 @@ func readLog(dir string) (_ *sink.Log, done keys, filtered map[string]int, entri
 		return nil, nil, nil, "", err
 	}
 	slices.SortFunc(done, sink.KeyID.Compare)
-	return log, slices.Compact(done), filtered, hex.EncodeToString(sum.Sum(nil)), nil
+	return logs, slices.Compact(done), filtered, hex.EncodeToString(sum.Sum(nil)), nil
 }
 
 func addEntry(sum hash.Hash, c *sink.Commit) {
@@ -76,13 +82,15 @@ func basisOf(r *Report, run *Run, entries string) string {
 
 // takeOver copies the numbers about samples from the last report. It does so only if both reports
 // have the same basis and every file still matches its digest.
-func (r *Report) takeOver(last *Report, log *sink.Log) bool {
+func (r *Report) takeOver(last *Report, logs []*sink.Log) bool {
 	if last == nil || r.Basis == "" || last.Basis != r.Basis || len(last.ClockJumps) > 0 {
 		return false
 	}
 	damaged := false
-	if err := log.CheckDigests(context.Background(), nil, func(error) { damaged = true }); err != nil || damaged {
-		return false
+	for _, log := range logs {
+		if err := log.CheckDigests(context.Background(), nil, func(error) { damaged = true }); err != nil || damaged {
+			return false
+		}
 	}
 	r.Coverage, r.Failures, r.Rewards, r.Groups, r.Lengths = last.Coverage, last.Failures, last.Rewards, last.Groups, last.Lengths
 	r.Truncation, r.Proof, r.Time, r.Throughput = last.Truncation, last.Proof, last.Time, last.Throughput

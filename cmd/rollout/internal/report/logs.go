@@ -53,7 +53,7 @@ type diary struct {
 	lag       []int // lags in the last status line of the log that is being read
 }
 
-func readLogs(dir string, r *Report) {
+func readInvocations(dir string, r *Report) {
 	d := &diary{report: r, endpoints: map[string]*EndpointLimit{}, every: 1}
 	logs := filepath.Join(dir, "logs")
 	files, err := os.ReadDir(logs) // sorted by name

@@ -2,6 +2,7 @@ package report
 
 import (
 	"encoding/json"
+	"iter"
 	"time"
 
 	"github.com/rollout-rl/rollout/sink"
@@ -32,20 +33,28 @@ type Run struct {
 	// Last is the previous report, or nil. If its Basis is still valid, Read reuses its numbers
 	// about samples and only checks that every shard still has its recorded digest.
 	Last *Report
+	// Logs reads the commit logs. The default is the log in the folder of the run.
+	Logs Source
 }
 
-// Read builds the report of the run in dir. It does not change any file. It returns an error if the
-// commit log cannot be read. It lists other unreadable files in Problems.
+// A Source reads the commit logs of a run: one, or one per partition. It passes every commit to each, one at
+// a time.
+type Source func(each func(*sink.Commit)) ([]*sink.Log, error)
+
+// Read builds the report of the run in dir, or of run.Logs. It does not change any file. It returns an error if a commit log
+// cannot be read. It lists other unreadable files in Problems. If dir is empty, the
+// report has only the numbers that come from the dataset.
 //
 // Read needs about 20 bytes of memory per sample, and 200 more if it reads the rows.
 func Read(dir string, run Run) (*Report, error) {
 	// While Read is working, samples in the write-ahead log can be committed. Read can then see
 	// such samples twice or not at all. In this case, Read starts over, up to maxTries times.
 	for try := 0; ; try++ {
-		r, log, err := read(dir, run)
-		if err != nil {
-			return nil, err
+		r, logs, err := read(dir, run)
+		if err != nil || dir == "" {
+			return r, err
 		}
+		log := logs[0]
 		had := log.Last()
 		if err := log.Follow(); err != nil {
 			return nil, err
@@ -59,8 +68,8 @@ func Read(dir string, run Run) (*Report, error) {
 // maxTries is the maximum number of times that a run in progress is reread.
 const maxTries = 3
 
-func read(dir string, run Run) (*Report, *sink.Log, error) {
-	log, done, filtered, entries, err := readLog(dir)
+func read(dir string, run Run) (*Report, []*sink.Log, error) {
+	logs, done, filtered, entries, err := readLogs(dir, run.Logs)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -69,19 +78,23 @@ func read(dir string, run Run) (*Report, *sink.Log, error) {
 		Model: run.Model, Servers: run.Servers, Tasks: run.Tasks, LastInvocation: run.LastInvocation,
 	}
 	r.Coverage.Planned, r.Filtered = run.Planned, filtered
-	r.Storage, r.Balance = storageOf(log), balanceOf(log)
-	r.Storage.WALBytes = walBytes(dir)
-	readLogs(dir, r)
+	r.Storage, r.Balance = storageOf(logs), balanceOf(logs)
+	if dir != "" {
+		r.Storage.WALBytes = walBytes(dir)
+		readInvocations(dir, r)
+	}
 	r.Basis = basisOf(r, &run, entries)
-	if !r.takeOver(run.Last, log) {
+	if !r.takeOver(run.Last, logs) {
 		had := len(r.Problems)
-		newSurvey(r, log, done, run.Pass).run()
+		newSurvey(r, logs, dir != "", done, run.Pass).run()
 		if len(r.Problems) > had {
 			r.Basis = ""
 		}
 	}
 	r.rate()
-	readJournal(dir, r, done)
+	if dir != "" {
+		readJournal(dir, r, done)
+	}
 	switch {
 	case run.Running:
 		r.State = "running"
@@ -93,13 +106,26 @@ func read(dir string, run Run) (*Report, *sink.Log, error) {
 	default:
 		r.State = "incomplete"
 	}
-	return r, log, nil
+	return r, logs, nil
 }
 
-func balanceOf(log *sink.Log) *tokenize.Balance {
+// shardsIn yields the shards of one kind in all logs.
+func shardsIn(logs []*sink.Log, kind sink.Kind) iter.Seq2[*sink.Log, sink.Shard] {
+	return func(yield func(*sink.Log, sink.Shard) bool) {
+		for _, log := range logs {
+			for s := range log.Shards(kind) {
+				if !yield(log, s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func balanceOf(logs []*sink.Log) *tokenize.Balance {
 	var sum sink.Tokens
 	for _, kind := range []sink.Kind{sink.KindData, sink.KindFailures} {
-		for shard := range log.Shards(kind) {
+		for _, shard := range shardsIn(logs, kind) {
 			sum.Add(shard.Tokens)
 		}
 	}
@@ -109,15 +135,17 @@ func balanceOf(log *sink.Log) *tokenize.Balance {
 	return nil
 }
 
-func storageOf(log *sink.Log) Storage {
-	s := Storage{Commits: len(log.Commits)}
-	for shard := range log.Shards(sink.KindData) {
+func storageOf(logs []*sink.Log) (s Storage) {
+	for _, log := range logs {
+		s.Commits += len(log.Commits)
+	}
+	for _, shard := range shardsIn(logs, sink.KindData) {
 		s.DataShards++
 		s.DataBytes += shard.Bytes
 		s.Tokens += shard.Tokens.Total
 		s.Trainable += shard.Tokens.Trainable
 	}
-	for shard := range log.Shards(sink.KindFailures) {
+	for _, shard := range shardsIn(logs, sink.KindFailures) {
 		s.FailureShards++
 		s.FailureBytes += shard.Bytes
 	}

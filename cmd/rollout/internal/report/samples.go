@@ -27,7 +27,8 @@ const maxExample = 300
 // none per token.
 type survey struct {
 	pass   float64
-	log    *sink.Log
+	logs   []*sink.Log
+	local  bool // the logs are in the folder of the run
 	report *Report
 
 	done   keys
@@ -64,9 +65,9 @@ type failure struct {
 	started             time.Time
 }
 
-func newSurvey(r *Report, log *sink.Log, done keys, pass float64) *survey {
+func newSurvey(r *Report, logs []*sink.Log, local bool, done keys, pass float64) *survey {
 	return &survey{
-		pass: pass, log: log, report: r, done: done, groups: map[string]*group{}, attempts: map[int]*attemptSum{},
+		pass: pass, logs: logs, local: local, report: r, done: done, groups: map[string]*group{}, attempts: map[int]*attemptSum{},
 		line: newTimeline(), failed: map[string]failure{},
 	}
 }
@@ -79,9 +80,9 @@ func (s *survey) run() {
 	r.Proof = Proof{Grades: map[string]int{}, Sources: map[string]int{}}
 	r.Failures.Reasons = map[string]int{}
 	r.Retries.Attempts = map[int]int{}
-	for shard := range s.log.Shards(sink.KindData) {
+	for log, shard := range shardsIn(s.logs, sink.KindData) {
 		at := s.rows
-		for row, err := range s.log.Facts(shard) {
+		for row, err := range log.Facts(shard) {
 			if err != nil {
 				s.problem(err)
 				break
@@ -91,8 +92,8 @@ func (s *survey) run() {
 		}
 		s.rows += int(shard.Rows)
 	}
-	for shard := range s.log.Shards(sink.KindFailures) {
-		for f, err := range s.log.FailureFacts(shard) {
+	for log, shard := range shardsIn(s.logs, sink.KindFailures) {
+		for f, err := range log.FailureFacts(shard) {
 			if err != nil {
 				s.problem(err)
 				break
@@ -100,7 +101,11 @@ func (s *survey) run() {
 			s.failure(f)
 		}
 	}
-	s.waiting()
+	if s.local {
+		for _, log := range s.logs {
+			s.waiting(log)
+		}
+	}
 	s.finish()
 }
 
@@ -108,8 +113,8 @@ func (s *survey) run() {
 const inNoShard = -2
 
 // waiting reads the samples in the write-ahead log.
-func (s *survey) waiting() {
-	for w, err := range s.log.Waiting() {
+func (s *survey) waiting(log *sink.Log) {
+	for w, err := range log.Waiting() {
 		if err != nil {
 			s.problem(err)
 			continue

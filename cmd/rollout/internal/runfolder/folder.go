@@ -218,8 +218,13 @@ func Exists(dir string) bool {
 	return err == nil
 }
 
-// ResumeCommand returns the command that resumes the run in dir.
-func ResumeCommand(dir string) string { return "rollout collect --resume --out " + format.Shell(dir) }
+// ResumeCommand returns the command that resumes the run in dir, or the worker whose spool it is.
+func ResumeCommand(dir string) string {
+	if info, err := Read(dir); err == nil && info.Fleet != nil {
+		return "rollout work " + format.Shell(info.Fleet.Location) + " --spool " + format.Shell(dir)
+	}
+	return "rollout collect --resume --out " + format.Shell(dir)
+}
 
 // writeTasks turns the spool into the task snapshot by renaming it. Both files are in the run's
 // folder.

@@ -49,10 +49,18 @@ type Info struct {
 	// Imported lists the files that the run was imported from. It is empty if the run was
 	// collected.
 	Imported []string `json:"imported,omitempty"`
+	// Fleet is set if the folder is the spool of a worker. The run's tasks and rows are then in a store.
+	Fleet *Fleet `json:"fleet,omitempty"`
 	// Invocations lists the processes that collected into the run, oldest first.
 	Invocations []Invocation `json:"invocations"`
-	// SHA256 is the checksum of run.json; see encodeRun.
+	// SHA256 is the checksum of run.json; see EncodeSummed.
 	SHA256 string `json:"sha256,omitempty"`
+}
+
+// A Fleet names the fleet for which a worker collects.
+type Fleet struct {
+	ID       string `json:"id"`
+	Location string `json:"store"` // as the user gave it
 }
 
 // An Invocation is one process that collected into a run.
@@ -200,8 +208,7 @@ func runAround(path string) string {
 }
 
 // Read reads run.json in dir and verifies its checksum.
-func Read(dir string) (Info, error) {
-	var info Info
+func Read(dir string) (info Info, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, RunFile))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		hint := "pass the folder that collect created (--out)"
@@ -213,8 +220,12 @@ func Read(dir string) (Info, error) {
 	if err != nil {
 		return info, exit.With(exit.Storage, err)
 	}
-	path := filepath.Join(dir, RunFile)
-	err = checkRunSum(b)
+	return Decode(filepath.Join(dir, RunFile), b)
+}
+
+// Decode decodes the content of a run.json, and verifies its checksum.
+func Decode(path string, b []byte) (info Info, err error) {
+	err = CheckSum(b)
 	if err == nil {
 		err = json.Unmarshal(b, &info)
 	}
@@ -369,18 +380,20 @@ const logsDir = "logs"
 // LogName returns the path of the n-th invocation's log, relative to the run's folder.
 func LogName(n int) string { return fmt.Sprintf("%s/collect-%04d.jsonl", logsDir, n) }
 
-// run.json ends with a checksum: the SHA-256, in lowercase hex, of all bytes before runSumBegin.
+// run.json and fleet.json end with a checksum: the SHA-256, in lowercase hex, of all bytes before
+// runSumBegin.
 const (
 	runSumBegin = ",\n  \"sha256\": \""
 	runSumEnd   = "\"\n}\n"
 )
 
-func encodeRun(info Info) ([]byte, error) {
-	info.Version, info.SHA256 = runVersion, ""
+// EncodeSummed returns the JSON text of a struct with a checksum at its end. The struct must not
+// have the member sha256.
+func EncodeSummed(v any) ([]byte, error) {
 	var out bytes.Buffer
 	enc := format.NewJSONEncoder(&out)
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(info); err != nil {
+	if err := enc.Encode(v); err != nil {
 		return nil, err
 	}
 	body := bytes.TrimSuffix(out.Bytes(), []byte("\n}\n"))
@@ -388,8 +401,8 @@ func encodeRun(info Info) ([]byte, error) {
 	return fmt.Appendf(body, "%s%x%s", runSumBegin, sum, runSumEnd), nil
 }
 
-// checkRunSum verifies the checksum at the end of run.json.
-func checkRunSum(body []byte) error {
+// CheckSum verifies the checksum of EncodeSummed.
+func CheckSum(body []byte) error {
 	at := len(body) - len(runSumBegin) - 2*sha256.Size - len(runSumEnd)
 	if at < 0 || !bytes.HasPrefix(body[at:], []byte(runSumBegin)) || !bytes.HasSuffix(body, []byte(runSumEnd)) {
 		return errors.New("it has no checksum at its end")
@@ -402,7 +415,8 @@ func checkRunSum(body []byte) error {
 }
 
 func (f *Folder) writeRun(info Info) error {
-	body, err := encodeRun(info)
+	info.Version, info.SHA256 = runVersion, ""
+	body, err := EncodeSummed(info)
 	if err != nil {
 		return err
 	}

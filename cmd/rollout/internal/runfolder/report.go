@@ -51,15 +51,8 @@ func ReadReport(dir string, pass float64, running, again bool) (*report.Report, 
 	if err := info.CountTasks(dir); err != nil {
 		return nil, err
 	}
-	run := report.Run{
-		ID: info.ID, CreatedAt: info.CreatedAt, Tasks: info.Tasks.Tasks, Planned: info.Tasks.Planned,
-		Running: running, Program: version.Read().Version, Now: time.Now(), Pass: pass,
-	}
-	// The model's name is the only setting that the report shows.
-	_ = json.Unmarshal(info.Config["agent"]["model"], &run.Model)
-	for _, s := range info.Servers {
-		run.Servers = append(run.Servers, s.URL)
-	}
+	run := info.Reported(pass)
+	run.Running = running
 	last, err := lastReport(dir)
 	if err != nil {
 		return nil, err
@@ -75,6 +68,20 @@ func ReadReport(dir string, pass float64, running, again bool) (*report.Report, 
 		return nil, ReadError(dir, err)
 	}
 	return r, nil
+}
+
+// Reported returns what a report needs to know about the run.
+func (i *Info) Reported(pass float64) report.Run {
+	run := report.Run{
+		ID: i.ID, CreatedAt: i.CreatedAt, Tasks: i.Tasks.Tasks, Planned: i.Tasks.Planned,
+		Program: version.Read().Version, Now: time.Now(), Pass: pass,
+	}
+	// The model's name is the only setting that the report shows.
+	_ = json.Unmarshal(i.Config["agent"]["model"], &run.Model)
+	for _, s := range i.Servers {
+		run.Servers = append(run.Servers, s.URL)
+	}
+	return run
 }
 
 // lastReport returns the existing report in dir. It returns nil if the report is missing or cannot

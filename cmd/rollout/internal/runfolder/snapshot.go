@@ -387,6 +387,9 @@ func (s *TaskSet) First() (*collector.Task, error) {
 	return nil, errors.New("the task snapshot is empty")
 }
 
+// All yields all tasks.
+func (s *TaskSet) All() iter.Seq2[collector.Task, error] { return tasks.Read(s.path, nil) }
+
 // CheckLimit rejects a limit that splits a group if the run commits whole groups. The samples
 // before the limit would wait forever for the other samples of the group. If a task has not yet
 // arrived (stream, dry run), CheckLimit assumes that it has the run's number of samples. See

@@ -28,6 +28,7 @@ from rollout.errors import (
     SessionError,
     StateError,
     StorageError,
+    StoreError,
     ToleranceError,
     UsageError,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "SessionError",
     "StateError",
     "StorageError",
+    "StoreError",
     "ToleranceError",
     "UsageError",
     "Where",

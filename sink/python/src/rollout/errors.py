@@ -21,6 +21,10 @@ class NewerError(CorruptError):
     """A newer version of rollout wrote the file; install that version."""
 
 
+class StoreError(RolloutError):
+    """A bucket cannot be read: it is away, or it refuses the access."""
+
+
 class StateError(RolloutError):
     """A saved state is from other batches or another run."""
 

@@ -14,6 +14,7 @@ from rollout._types import Group, Path, Row
 from rollout.data.loader import Batches
 from rollout.data.order import Fill
 from rollout.errors import StateError
+from rollout.runs._store import check_run, each, partitions
 from rollout.runs.entries import Log
 from rollout.runs.follow import Following
 from rollout.runs.index import Index
@@ -34,15 +35,17 @@ class Dataset:
     run, and so on. Groups with the same id in two runs are different groups. A sample that failed
     and later succeeded counts once, as a success.
 
-    runs: the folder of a run, or several folders. If a folder is given twice, its groups are
-        yielded twice.
+    runs: the folder of a run or of a fleet, a URL such as s3://bucket/run1, or several of them. If
+        a folder is given twice, its groups are yielded twice. A fleet is read like a run.
     where: the filters (see Where). By default they drop incomplete groups, and samples with
         keep=false. The property counts has the numbers of dropped groups, samples and rows.
     columns: the columns to read; None reads all columns. A column is decoded when a value in it
         is first accessed, so columns of a Parquet shard that are never accessed cost nothing. A
         row is a dict, and dict(row) reads all its columns.
     check: "sha256" verifies the checksum of each file before its first row is read. The process
-        and its workers verify each file only once. "size" only compares sizes.
+        and its workers verify each file only once. "size" only compares sizes. In a bucket, both
+        values compare the size, and verify the checksum of each Parquet page when it is read and of
+        each Arrow shard.
     follow: yield the groups of a run in progress as they become complete; see Following. Such a
         dataset has no length.
     timeout: with follow=True, how many seconds to wait for a new commit before TimeoutError is
@@ -58,7 +61,7 @@ class Dataset:
     group once. If you access ds[i] in another order, each access can decode a row group again.
     Arrow shards are mapped, and the arrays of their rows are read-only views.
 
-    Raises CorruptError if a file does not match the log.
+    Raises CorruptError if a file does not match the log, and StoreError if a bucket cannot be read.
     """
 
     def __init__(
@@ -79,11 +82,10 @@ class Dataset:
         real("timeout", timeout, 0, none=True)
         if not self.runs:
             raise ValueError("runs is empty: pass the folder of a run")
+        self._folders: list[tuple[str, str]] = []  # for each run or partition of a fleet: its folder, and the given path
         for run in self.runs:
-            if not os.path.isdir(run):
-                raise FileNotFoundError(f"{run}: no such folder; pass the --out folder of `rollout collect`")
-            if not (os.path.isdir(os.path.join(run, "_commits")) or os.path.exists(os.path.join(run, "run.json"))):
-                raise FileNotFoundError(f"{run}: not the folder of a run: it has no run.json and no _commits/")
+            check_run(run)
+            self._folders += ((folder, run) for folder in partitions(run))
         self.where = where or Where()
         self.columns = None if columns is None else list(columns)
         self.check: Check = check
@@ -92,13 +94,13 @@ class Dataset:
             raise ValueError(f"timeout={timeout:g} needs follow=True")
         if follow and len(self.runs) > 1:
             raise ValueError("follow=True needs exactly one run: the order of commits from several runs differs between ranks")
+        self._run_id = ""  # of a followed run
         if not follow:
             self._load(None)
 
     def _load(self, until: Sequence[int] | None) -> None:
-        indexes = [Index(run) for run in self.runs]
-        for number, index in enumerate(indexes):
-            index.update(None if until is None else until[number])
+        indexes = [Index(*folder) for folder in self._folders]
+        list(each(self.runs[0], lambda i: indexes[i].update(None if until is None else until[i]), range(len(indexes))))
         files = Files([s for x in indexes for s in x.shards], self.columns, self.check)
         self._selection = select(indexes, files, self.where)
 
@@ -113,6 +115,11 @@ class Dataset:
         rows = numbered(sum(n for x in s.indexes for _, n in x.extents), "row", s.kept_rows)
         tokens = numbered(sum(n for x in s.indexes for _, _, n in x.commits), "token")
         return f"Dataset({runs}: {groups}, {rows}; {numbered(len(s.files.given), 'shard')} with {tokens})"
+
+    @property
+    def fleet(self) -> bool:
+        """Whether the first run is a fleet."""
+        return self._folders[0][0] != self.runs[0]
 
     @property
     def counts(self) -> Counts:
@@ -134,13 +141,15 @@ class Dataset:
     def snapshot(self) -> list[dict[str, Any]]:
         """For each run, its id (run_id) and the number of the last commit in the dataset (seq).
 
-        Merges of shards do not change a snapshot. For a followed run, seq is 0, and run_id is ""
-        before the first commit.
+        A fleet has an item for each partition. Merges of shards do not change a snapshot. For a
+        followed run, seq is 0, and run_id is "" before the first commit and for a fleet.
         """
         if self.follow:
-            log = Log(self.runs[0])
-            log.next_entry()
-            return [{"run_id": log.run_id or "", "seq": 0}]
+            if not self.fleet and not self._run_id:
+                log = Log(self.runs[0])
+                log.next_entry()
+                self._run_id = log.run_id or ""
+            return [{"run_id": self._run_id, "seq": 0}]
         return [{"run_id": x.run_id, "seq": x.seq} for x in self.selection.indexes]
 
     def at(self, snapshot: Sequence[dict[str, Any]]) -> Dataset:
@@ -151,13 +160,13 @@ class Dataset:
         """
         if list(snapshot) == self.snapshot:
             return self
-        if len(snapshot) != len(self.runs):
-            raise StateError(f"the state has {numbered(len(snapshot), 'run')}, but the dataset has {len(self.runs)}: pass the same runs in the same order")
+        if len(snapshot) != len(self.snapshot):
+            raise StateError(f"the state has {numbered(len(snapshot), 'run')}, but the dataset has {len(self.snapshot)}: pass the same runs in the same order")
         other: Dataset = object.__new__(Dataset)
         other.__dict__.update(self.__dict__)
         if not self.follow:
             other._load([s["seq"] for s in snapshot])
-        for run, then, s in zip(self.runs, snapshot, other.snapshot, strict=True):
+        for (run, _), then, s in zip(self._folders, snapshot, other.snapshot):
             if then["run_id"] and s["run_id"] and then["run_id"] != s["run_id"]:
                 raise StateError(f"{run}: the folder contains run {s['run_id']!r}, but the state is from run {then['run_id']!r}: "
                                  "pass the same runs in the same order")
@@ -186,7 +195,7 @@ class Dataset:
         s = self.selection
         found = []
         for number, index in enumerate(s.indexes):
-            if (run is None or os.fspath(run) == index.run_dir) and id in index.group_ids:
+            if (run is None or os.fspath(run) == index.name) and id in index.group_ids:
                 at = np.flatnonzero((s.run == number) & (s.group == index.group_ids.index(id)))
                 found += at.tolist()
         if not found:
@@ -203,7 +212,7 @@ class Dataset:
         the numbers of the previous run end. Raises IndexError or KeyError if there is no such
         row.
         """
-        indexes = [(i, x) for i, x in enumerate(self.selection.indexes) if run is None or os.fspath(run) == x.run_dir]
+        indexes = [(i, x) for i, x in enumerate(self.selection.indexes) if run is None or os.fspath(run) == x.name]
         if isinstance(which, tuple):
             if len(which) != 2 or not isinstance(which[0], str):
                 raise TypeError(f"which={which!r}: must be a number, or (sample_key, segment_index)")

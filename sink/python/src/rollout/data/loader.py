@@ -44,6 +44,9 @@ class Source(Protocol):
     follow: bool
 
     @property
+    def fleet(self) -> bool: ...
+
+    @property
     def selection(self) -> Selection: ...
 
     @property
@@ -113,6 +116,7 @@ class Batches(Base):  # type: ignore[misc]
         self._next = 0  # the next batch of this rank
         self._pending = 0  # the batch at which the next iteration starts
         self._local: tuple[int, int] | None = None  # in a worker: a loaded state
+        self._cursor: dict[str, Any] | None = None  # for a followed fleet: the place after the last batch
         # The epoch and the first batch of its iteration. They are in shared memory, because
         # workers can outlive an epoch.
         self._control = shared(np.array([epoch, 0], dtype=np.int64))
@@ -273,14 +277,19 @@ class Batches(Base):  # type: ignore[misc]
             tell()
             alone(waited)
 
-        follow = self.dataset.following(idle=idle)
+        fleet = self.dataset.fleet
+        if fleet and (world > 1 or worker() is not None):
+            raise ValueError("follow=True for a fleet needs one rank and num_workers=0: the order of groups from several partitions "
+                             "differs between processes. Pass the groups of one process to the others, or give each process its own partitions")
+        follow = self.dataset.following(idle=idle, **({"after": self._cursor} if fleet and start else {}))
         tell()
         had = []
-        j = 0
+        j = start if fleet else 0
         for found in follow.complete():
             had.append(found)
             if len(had) == g * world:
                 tell()
+                self._cursor = follow.cursor if fleet else None
                 if j >= start and j >= first and (j - first) % step == 0:
                     yield j, [follow.read(f) for f in had[self.rank * g : (self.rank + 1) * g]]
                 had, j = [], j + 1
@@ -309,6 +318,7 @@ class Batches(Base):  # type: ignore[misc]
             "rank": self.rank,
             "snapshot": self.dataset.snapshot,
             "settings": self.settings(),
+            **({"cursor": self._cursor} if self._cursor else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -345,6 +355,7 @@ class Batches(Base):  # type: ignore[misc]
                 raise StateError(f"the state was saved with {name}={settings.get(name)!r}, but these batches have {name}={value!r}: "
                                  "create the batches as before")
         self._control[0] = epoch
+        self._cursor = state.get("cursor")
         if here and workers > 1:
             self._local, self._next = (begin, place), place
         else:

@@ -12,7 +12,7 @@ import mmap
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from rollout._arrays import Ints
 from rollout._process import worker
 from rollout._types import Row
 from rollout.errors import SEE_VERIFY, CorruptError
+from rollout.runs import _store as store
 from rollout.runs._mapped import Source
 from rollout.runs._row import LazyRow, template
 from rollout.runs.log import Check, Shard, follow_moves, getter, replaced, verify_once
@@ -90,10 +91,12 @@ class Part:
         """Return the value of a column in one row. A list of numbers is a view of the decoded
         column."""
         if name not in self._asked:
-            self._asked.add(name)
-            before = self._used.use(name)
+            before: Collection[str] = self._used.use(name)
+            if name not in before and store.remote(self._shard.path):
+                before = self._take  # one request instead of one for each column
             if name not in self._columns:
                 self._decode([n for n in self._take if n not in self._columns and (n == name or n in before)])
+            self._asked.add(name)
         starts, get = self._columns[name]
         at = bisect.bisect_right(starts, number) - 1
         return get[at](number - starts[at])
@@ -151,7 +154,7 @@ class ParquetFile:
     def __init__(self, shard: Shard, columns: Sequence[str] | None, check: Check, used: Used) -> None:
         self.shard, self.check, self._used = shard, check, used
         with corrupt_file(shard):
-            with pq.ParquetFile(shard.path) as file:
+            with store.parquet(shard.path) as file:
                 self._meta = meta = file.metadata
                 self._names = file.schema_arrow.names
             groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
@@ -212,7 +215,7 @@ class ParquetFile:
             default = pa.default_memory_pool()
             decode_small()
             try:
-                return pq.ParquetFile(self.shard.path, metadata=self._meta)
+                return store.parquet(self.shard.path, self._meta)
             finally:
                 pa.set_memory_pool(default)
 
@@ -236,7 +239,8 @@ class ArrowFile:
         self._shard = shard
         with corrupt_file(shard):
             self._source, self._fd, self._map, self._batches = open_arrow(shard)
-        weakref.finalize(self, os.close, self._fd)
+        if self._fd >= 0:
+            weakref.finalize(self, os.close, self._fd)
         self._base = address(np.frombuffer(self._map, np.uint8))
         self.starts = block_starts(shard, [b.num_rows for b in self._batches])
         self._columns, self._room = columns, HELD_BYTES
@@ -275,8 +279,11 @@ class ArrowFile:
     @property
     def source(self) -> Source | None:
         """A Source with which another process can map the file. It is None if a merge has
-        replaced the file, so that other processes do not keep the file open."""
+        replaced the file, so that other processes do not keep the file open. It is also None for the
+        copy of a shard in a bucket."""
         path = self._source.path
+        if not path:
+            return None
         there = path != replaced(path) and os.path.exists(path)
         return self._source._replace(kept=f"/proc/{os.getpid()}/fd/{self._fd}") if there else None
 
@@ -348,6 +355,10 @@ class corrupt_file:
         pass
 
     def __exit__(self, kind: object, err: BaseException | None, trace: object) -> None:
+        try:
+            store.failed(self._path, err)
+        except FileNotFoundError as missing:
+            err = missing
         if isinstance(err, FileNotFoundError):
             raise MovedError(self._shard) from err
         if isinstance(err, (pa.ArrowException, OSError, ValueError)) and not isinstance(err, MemoryError):
@@ -363,8 +374,12 @@ def open_arrow(shard: Shard) -> tuple[Source, int, mmap.mmap, list[pa.RecordBatc
     """Map an Arrow shard.
 
     Returns the source of the shard, an open file descriptor, the mapping, and the batches, which are
-    views of the mapping.
+    views of the mapping. A shard in a bucket is copied first. It has no source and no descriptor.
     """
+    if store.remote(shard.path):
+        copy = store.copied(shard.path, shard.sha256)
+        with pa.ipc.open_stream(pa.py_buffer(copy)) as reader:
+            return Source("", 0, 0), -1, copy, list(reader)
     with open(shard.path, "rb") as f:
         status = os.fstat(f.fileno())
         mapping = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)

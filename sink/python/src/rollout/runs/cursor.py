@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rollout.errors import CorruptError, StateError
+from rollout.runs import _store as store
 from rollout.runs.entries import entries
 
 Place = tuple[int, int]
@@ -124,10 +125,9 @@ def planned_end(run: str) -> int | None:
     high that it is never reached. Returns None if run.json does not exist. run.json is always
     replaced as a whole, so a truncated file is damage and raises CorruptError.
     """
-    path = os.path.join(run, "run.json")
+    path = store.join(run, "run.json")
     try:
-        with open(path, "rb") as f:
-            info: dict[str, Any] = json.loads(f.read())
+        info: dict[str, Any] = json.loads(store.read(path))
         planned, streamed = int(info["tasks"]["planned"]), info["tasks"].get("stream") is True
         begun = str(info["invocations"][-1]["started_at"])
     except FileNotFoundError:
@@ -135,8 +135,7 @@ def planned_end(run: str) -> int | None:
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as err:
         raise CorruptError(f"cannot read {path}: {err!r}; restore a copy of the file, or read the run without follow=True") from err
     try:
-        with open(os.path.join(run, "report.json"), "rb") as f:
-            report = json.loads(f.read())
+        report = json.loads(store.read(store.join(run, "report.json")))
         covered = report["coverage"]
         if report["run_id"] == info["id"] and report["state"] == "complete" and instant(report["written_at"]) >= instant(begun):
             return 0 if streamed else min(planned, int(covered["planned"]) - int(covered["unstarted"]))

@@ -10,7 +10,8 @@ read.
 A run has ended when every sample planned in run.json has an outcome in the log. With --tail, some
 planned samples never start. So a run has also ended when report.json shows that its last
 invocation completed. Only this second criterion applies to collect --stream, because tasks arrive
-during the run. If the collector was killed, interrupted or stopped by an error, the run has not
+during the run. A log with claims has ended when its last entry is read. A fleet has ended when all
+its partitions have. If the collector was killed, interrupted or stopped by an error, the run has not
 ended, because --resume can continue the run. In this case, Following waits for the next commit
 until the timeout.
 """
@@ -33,6 +34,7 @@ from rollout._types import Group, Path
 from rollout.errors import SEE_VERIFY, CorruptError, StateError
 from rollout.runs._hashes import Hashes
 from rollout.runs._open_groups import CommitSample, OpenGroup, PlacedSample
+from rollout.runs._store import each, partitions, remote
 from rollout.runs.cursor import START, Place, cursor, parse, planned_end
 from rollout.runs.entries import Commit, Entry, Log, corrupt_entry
 from rollout.runs.index import EMPTY, FAILED, ROWS, Samples, outcome_of
@@ -42,6 +44,8 @@ from rollout.runs.shards import Files
 
 INTERVAL = 0.5
 """The default number of seconds between two listings of _commits/."""
+BUCKET_INTERVAL = 2.0
+"""The default number of seconds between two requests for the next entry of a log in a bucket."""
 GLANCE = 0.02
 """The number of seconds between two checks for the next entry alone; see Log.waiting."""
 
@@ -51,8 +55,9 @@ class Following:
 
     timeout: how many seconds to wait for a new commit before TimeoutError is raised. None waits
         forever.
-    interval: seconds between two listings of the log's folder. Between listings, the next entry
-        alone is checked more often.
+    interval: seconds between two listings of the log's folder, 0.5 by default. Between listings,
+        the next entry alone is checked more often. In a bucket, seconds between two requests for
+        the next entry (of each partition that has not ended), 2 by default.
     idle: a function that is called after each check that finds nothing new. Its argument is the
         number of seconds since the last commit. It can raise an exception to end the wait.
     left_out: a function that is called for each group that the filters drop, when the cursor
@@ -67,7 +72,10 @@ class Following:
     Batches.counts has the same numbers for a followed run.
 
     An iteration uses about 600 bytes for each sample of an incomplete group. It uses 16 to 32
-    bytes for each completed group and each failed sample, so it can run for days. wake() is the
+    bytes for each completed group and each failed sample, so it can run for days. For a fleet, each
+    partition uses another 40 KB. Its groups come in the order in which they are found, so the order
+    of groups from different partitions can differ between processes. Its cursor contains a cursor
+    for each partition, and left_out is not called. wake() is the
     only method that is safe to call from another thread. After an error in the log or the cursor,
     every further call raises the same error. Fix the cause, and create a Following with
     after=cursor. If reading a group's rows fails, this group is still the next group.
@@ -81,7 +89,7 @@ class Following:
         columns: list[str] | None = None,
         check: Check = "sha256",
         timeout: float | None = None,
-        interval: float = INTERVAL,
+        interval: float | None = None,
         idle: Callable[[float], None] | None = None,
         left_out: Callable[[Place], None] | None = None,
         after: Mapping[str, Any] | None = None,
@@ -91,21 +99,25 @@ class Following:
         texts("columns", columns, none=True)
         one_of("check", check, ("sha256", "size"))
         real("timeout", timeout, 0, none=True)
-        real("interval", interval, 0)
+        real("interval", interval, 0, none=True)
         function("idle", idle, none=True)
         function("left_out", left_out, none=True)
         self.run, self.where = os.fspath(run), where or Where()
-        self.timeout, self.interval, self.idle = timeout, interval, idle
+        self.timeout, self.idle = timeout, idle
+        self.interval = (BUCKET_INTERVAL if remote(run) else INTERVAL) if interval is None else interval
         self._left_out = left_out
-        self.counts: Counts = {}
-        self._run_id, self._after = ("", START) if after is None else parse(after, "after")
+        self._counts: Counts = {}
+        self._files = Files([], columns, check)
+        self._parts = self._partitions(after)
+        self._found: deque[Following] = deque()  # the partitions that have returned groups in their queues
+        self._run_id, self._after = ("", START) if after is None or self._parts else parse(after, "after")
+        self._name = self.run  # the given path: for a partition, the fleet's
         self._place = self._after  # the place of the last returned group
         self._log = Log(run)
         self._body: dict[str, Any] = {}  # the body of the last entry
         self._shards: dict[str, Shard] = {}  # the shards of the last entry, by kind
         self._commits: deque[Commit] = deque()  # the commits of the entry that have not yet been processed
         self._row = 0  # the next commit's first row in the entry's shard
-        self._files = Files([], columns, check)
         self._seq = 0  # the number of the last processed commit
         self._outcomes = 0
         self._open: dict[str, OpenGroup] = {}  # groups that are not complete
@@ -114,6 +126,28 @@ class Following:
         self._ready: deque[tuple[int, int, OpenGroup | None]] = deque()  # seq; number of the group in that commit; the group, or None if it was dropped
         self._broken: Exception | None = None  # the error that ended a step
         self._wake = threading.Event()
+
+    def _partitions(self, after: Mapping[str, Any] | None) -> list[Following]:
+        """Return the iterators over the partitions of a fleet. They share the files. The list is empty for a single run."""
+        folders = partitions(self.run)
+        if folders == [self.run]:
+            return []
+        cursors: Any = [None] * len(folders) if after is None else dict(after).get("partitions")
+        if not isinstance(cursors, list) or len(cursors) != len(folders):
+            raise StateError(f"{self.run}: the cursor is not from this fleet: want a cursor for each of {len(folders)} partitions")
+        parts = [Following(folder, where=self.where, after=cursor) for folder, cursor in zip(folders, cursors)]
+        for part in parts:
+            part._name, part._files = self.run, self._files
+        return parts
+
+    @property
+    def counts(self) -> Counts:
+        """The numbers of groups, samples and rows that were dropped so far, by reason."""
+        out: Counts = {}
+        for part in self._parts or [self]:
+            for reason, numbers in part._counts.items():
+                count(out, reason, **numbers)
+        return out
 
     @property
     def cursor(self) -> dict[str, Any]:
@@ -124,6 +158,8 @@ class Following:
         dropped group counts as returned when all groups before it have been returned. The place
         refers to commits, so merges of shards do not change it.
         """
+        if self._parts:
+            return {"partitions": [part.cursor for part in self._parts]}
         return cursor(self._run_id or self._log.run_id or "", self._place)
 
     def __iter__(self) -> Iterator[Group]:
@@ -149,30 +185,36 @@ class Following:
         read()."""
         since = time.monotonic()
         while True:
-            end = planned_end(self.run)  # read this first, so that the log then has all commits up to the end
-            seq = self._seq
+            claimed = bool(self._parts) or self._log.claimed
+            end = None if claimed else planned_end(self.run)  # read this first, so that the log then has all commits up to the end
+            seq = self._last()
             while (group := self._next()) is not None:
                 yield group
-            if end is not None and self._outcomes >= end:
+            if all(part._log.sealed for part in self._parts or [self]) or end is not None and self._outcomes >= end:
                 break
             now = time.monotonic()
-            if self._seq > seq:
+            if self._last() > seq:
                 since = now
                 continue
-            if end is None and self.timeout is None:
+            if end is None and self.timeout is None and not (claimed or self._log.claimed):
                 raise ValueError(f"{self.run}: no run.json, so the end of the run is unknown: pass timeout=")
             if self.idle is not None:
                 self.idle(now - since)
             if self.timeout is not None and now - since >= self.timeout:
-                raise TimeoutError(f"{self.run}: no commit for {self.timeout:g} s after entry {self._seq}; is the collector running?")
+                raise TimeoutError(f"{self.run}: no commit for {self.timeout:g} s after entry {self._last()}; is the collector running?")
             self._wait(now + self.interval)
-        yield from self._filter_groups(list(self._open.values()))
+        for part in self._parts or [self]:
+            yield from part._filter_groups(list(part._open.values()))
+
+    def _last(self) -> int:
+        """Return the number of the last processed commit, or the sum of these numbers for a fleet."""
+        return sum(part._seq for part in self._parts or [self])
 
     def _wait(self, until: float) -> None:
         """Wait until the given time, but stop waiting if the next entry appears or wake() is
         called."""
         while (left := until - time.monotonic()) > 0:
-            if self._wake.wait(min(left, GLANCE)) or self._log.waiting():
+            if self._wake.wait(min(left, GLANCE)) or any(part._log.waiting() for part in self._parts or [self]):
                 break
         self._wake.clear()
 
@@ -187,22 +229,34 @@ class Following:
     def _first(self) -> OpenGroup | None:
         """Like _next, but without moving the cursor past the group."""
         while True:
-            while self._ready:
-                if (group := self._ready[0][2]) is not None:
+            while self._found:
+                if (group := self._found[0]._queued()) is not None:
                     return group
-                self._advance()
+                self._found.popleft()
+            if (group := self._queued()) is not None:
+                return group
             if not self._step():
                 return None
 
+    def _queued(self) -> OpenGroup | None:
+        """Return the next group in the queue. Move the cursor past the dropped groups before it."""
+        while self._ready:
+            if (group := self._ready[0][2]) is not None:
+                return group
+            self._advance()
+        return None
+
     def _advance(self) -> None:
         """Move the cursor past the next group."""
+        if self._found:
+            return self._found[0]._advance()
         seq, number, group = self._ready.popleft()
         self._place = (seq, number)
         if group is None and self._left_out is not None:
             self._left_out(self._place)
 
     def _step(self) -> bool:
-        """Process one commit, and queue the groups that it completes.
+        """Process one commit, or one commit of each partition, and queue the groups that it completes.
 
         After an error, the commit is only partly processed, so every later call raises the same
         error.
@@ -210,6 +264,11 @@ class Following:
         if self._broken is not None:
             raise self._broken
         try:
+            if self._parts:
+                parts = [part for part in self._parts if part._commits or not part._log.sealed]
+                stepped = list(each(self.run, Following._step, parts))
+                self._found.extend(part for part in parts if part._ready)
+                return any(stepped)
             if not self._commits:
                 entry = self._log.next_entry()
                 if entry is None:
@@ -278,7 +337,7 @@ class Following:
                 self._failed.add(s.key)
             if too_late:
                 if behind:
-                    count(self.counts, "late", samples=1, rows=s.rows)
+                    count(self._counts, "late", samples=1, rows=s.rows)
                 continue
             group = self._open.setdefault(s.group, OpenGroup(s.group))
             touched[s.group] = group
@@ -304,12 +363,12 @@ class Following:
         part = Samples.placed(number, [s.first for s in samples], [s.rows for s in samples])
         verdict = judge(self._files, number, part, self.where)
         for name, n in verdict.left_out.items():
-            count(self.counts, name, rows=n)
+            count(self._counts, name, rows=n)
         self._files.trim()
         out = []
         for s, reason, reward in zip(samples, verdict.reason.tolist(), verdict.reward.tolist(), strict=True):
             if reason:
-                count(self.counts, SAMPLE_REASONS[reason - 1], samples=1, rows=s.rows)
+                count(self._counts, SAMPLE_REASONS[reason - 1], samples=1, rows=s.rows)
             left = [(first, last) for _, first, last in spans(number, s.first, s.rows, verdict.mask)]
             out.append((reason, replace(s, reward=reward, spans=left)))
         return out
@@ -353,7 +412,7 @@ class Following:
         missing, failed, empty, left_out = np.array([(g.missing, g.failed, g.empty, g.left_out) for g in groups], np.int64).reshape(-1, 4).T
         at, rows = np.array([(at, s.left) for at, g in enumerate(groups) for s in g.samples], np.int64).reshape(-1, 2).T
         rewards = np.array([s.reward for g in groups for s in g.samples], np.float64)
-        keep = filter_groups(self.where, GroupFacts(missing, failed, empty, left_out, at, rows, rewards), self.counts)
+        keep = filter_groups(self.where, GroupFacts(missing, failed, empty, left_out, at, rows, rewards), self._counts)
         return [group for group, kept in zip(groups, keep.tolist(), strict=True) if kept]
 
     def read(self, group: OpenGroup) -> Group:
@@ -361,7 +420,7 @@ class Following:
         rows = self._files.read([(self._files.add(s.shard), first, last) for s in group.samples for first, last in s.spans or ()])
         self._files.trim()
         return Group(
-            run=self.run,
+            run=self._name,
             id=group.id,
             size=group.size,
             rows=rows,

@@ -63,8 +63,10 @@ def outcome_of(rows: int, failures: int) -> int:
 class Index:
     """The contents of one run up to the last added commit."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, name: Path | None = None) -> None:
         self.run_dir = os.fspath(run_dir)
+        self.name = os.fspath(run_dir if name is None else name)
+        """The run's folder, or the folder of the fleet that the run is a partition of."""
         self.run_id = ""
         self.seq = 0  # the seq of the last commit
         self.shards: list[Shard] = []  # the data shards

@@ -8,12 +8,14 @@ rollout.runs.entries). Every entry and every file that it names has a checksum. 
 differs, CorruptError is raised. check="size" skips the checksums of files, so an Arrow file does
 not have to be read before it is mapped.
 
+A run can also be in a bucket, or be a fleet; see rollout.runs._store and Dataset. The functions commits, shards and table
+then read all partitions. In a bucket, only check_shard reads a whole Parquet shard; check="sha256" does not.
+
 This module reads rows in file order. Dataset reads whole groups.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,11 +24,11 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rollout._args import filepath, integer, one_of, texts
 from rollout._types import Path, Row
 from rollout.errors import SEE_VERIFY, CorruptError
+from rollout.runs import _store as store
 from rollout.runs.entries import Entry, Log, corrupt_entry, entries
 
 Check = Literal["sha256", "size"]
@@ -72,11 +74,19 @@ def commits(run_dir: Path, after: int = 0) -> Iterator[dict[str, Any]]:
     The entry of a merge contains the samples of several commits, and replaces their entries. The
     entry's member "merged" contains the number of samples per commit. The first commits in it can
     have numbers up to `after`. To follow a run in progress, call this function again with the
-    last seq.
+    last seq. For a fleet, the entries of the partitions follow each other, so `after` must be 0.
     """
+    return (entry.body for folder in _folders(run_dir, after) for entry in entries(folder, after))
+
+
+def _folders(run_dir: Path, after: int) -> list[str]:
+    """Check the arguments, and return the folders of the partitions, or the run's own."""
     filepath("run_dir", run_dir)
     integer("after", after, 0)
-    return (entry.body for entry in entries(run_dir, after))
+    folders = store.partitions(run_dir)
+    if after and folders != [os.fspath(run_dir)]:
+        raise ValueError(f"after={after}: the partitions of a fleet have their own numbers: pass the folder of a partition")
+    return folders
 
 
 def entry_shards(run_dir: Path, entry: dict[str, Any]) -> list[Shard]:
@@ -84,7 +94,7 @@ def entry_shards(run_dir: Path, entry: dict[str, Any]) -> list[Shard]:
     with corrupt_entry(run_dir, entry.get("seq")):
         return [
             Shard(
-                path=os.path.join(run_dir, *s["path"].split("/")),
+                path=store.join(run_dir, *s["path"].split("/")),
                 format=s["format"],
                 kind=s["kind"],
                 rows=s["rows"],
@@ -119,7 +129,13 @@ def shards(run_dir: Path, kind: str = "data", after: int = 0) -> list[Shard]:
     and delete it later. Every function in this package that reads a shard still finds its rows.
     """
     one_of("kind", kind, ("data", "failures"))
-    return [s for entry in commits(run_dir, after) for s in entry_shards(run_dir, entry) if s.kind == kind]
+    return [
+        s
+        for folder in _folders(run_dir, after)
+        for entry in entries(folder, after)
+        for s in entry_shards(folder, entry.body)
+        if s.kind == kind
+    ]
 
 
 def find(shard: Shard) -> tuple[Shard, int]:
@@ -130,11 +146,10 @@ def find(shard: Shard) -> tuple[Shard, int]:
     it. Raises CorruptError if the rows are in neither shard.
     """
     for path in (shard.path, replaced(shard.path)):
-        if os.path.exists(path):
+        if store.exists(path):
             return shard._replace(path=path), 0
-    run_dir = os.path.dirname(os.path.dirname(shard.path))
-    if os.path.basename(run_dir) == "replaced":
-        run_dir = os.path.dirname(run_dir)
+    run_dir, name = store.split(store.split(store.split(shard.path)[0])[0])
+    run_dir = run_dir if name == "replaced" else store.join(run_dir, name)
     merge = Log(run_dir).merge_of(shard.commit)
     if merge is None:
         raise CorruptError(f"{shard.path}: the file is missing, although the commit log lists it{SEE_VERIFY}")
@@ -147,9 +162,9 @@ def find(shard: Shard) -> tuple[Shard, int]:
 
 def replaced(path: str) -> str:
     """Return the path to which a merge moves a file from data/ or failures/."""
-    folder, name = os.path.split(path)
-    run_dir, kind = os.path.split(folder)
-    return path if os.path.basename(run_dir) == "replaced" else os.path.join(run_dir, "replaced", kind, name)
+    folder, name = store.split(path)
+    run_dir, kind = store.split(folder)
+    return path if store.split(run_dir)[1] == "replaced" else store.join(run_dir, "replaced", kind, name)
 
 
 def follow_moves(shard: Shard, use: Callable[[Shard, int], T]) -> T:
@@ -165,21 +180,18 @@ def follow_moves(shard: Shard, use: Callable[[Shard, int], T]) -> T:
     raise CorruptError(f"{shard.path}: the file is missing, although the commit log lists it{SEE_VERIFY}")
 
 
-def verify_file(shard: Shard, check: Check) -> None:
+def verify_file(shard: Shard, check: Check, whole: bool = False) -> None:
     """Like check_shard, but only check the file at the shard's path. Raises FileNotFoundError if
-    no file is there."""
+    no file is there. In a bucket, check the digest only if `whole` is true."""
     one_of("check", check, ("sha256", "size"))
-    size = os.path.getsize(shard.path)
+    size = store.size(shard.path)
     if size != shard.bytes:
         raise CorruptError(f"{shard.path}: the file has {size} bytes, but the commit log lists {shard.bytes}{SEE_VERIFY}")
-    if check == "size":
+    if check == "size" or store.remote(shard.path) and not whole:
         return
-    digest, block = hashlib.sha256(), memoryview(bytearray(min(1 << 18, size + 1)))  # fits in the CPU cache
-    with open(shard.path, "rb", buffering=0) as f:
-        while n := f.readinto(block):
-            digest.update(block[:n])
-    if digest.hexdigest() != shard.sha256:
-        raise CorruptError(f"{shard.path}: the file has sha256 {digest.hexdigest()}, but the commit log lists {shard.sha256}{SEE_VERIFY}")
+    digest = store.digest(shard.path)
+    if digest != shard.sha256:
+        raise CorruptError(f"{shard.path}: the file has sha256 {digest}, but the commit log lists {shard.sha256}{SEE_VERIFY}")
 
 
 def check_shard(shard: Shard, check: Check = "sha256") -> None:
@@ -188,12 +200,12 @@ def check_shard(shard: Shard, check: Check = "sha256") -> None:
     check="sha256" reads the whole file, at the speed of the disk, or at a few GB/s from the page
     cache. check="size" only compares the size. The file is located with find.
     """
-    follow_moves(shard, lambda at, _: verify_file(at, check))
+    follow_moves(shard, lambda at, _: verify_file(at, check, whole=True))
 
 
 def verify_once(shard: Shard, check: Check) -> None:
     """Like verify_file, but verify each file only once per process."""
-    mark = (os.path.abspath(shard.path), shard.sha256 if check == "sha256" else None)
+    mark = (shard.path if store.remote(shard.path) else os.path.abspath(shard.path), shard.sha256 if check == "sha256" else None)
     if mark not in _checked:
         verify_file(shard, check)
         _checked[mark] = None
@@ -210,7 +222,10 @@ def batches(shard: Shard, columns: Sequence[str] | None = None, check: Check = "
 
     def opened(at: Shard, begin: int) -> tuple[Shard, int, Any]:
         verify_file(at, check)
-        return at, begin, pa.memory_map(at.path) if at.format == "arrow" else pq.ParquetFile(at.path)
+        if at.format == "parquet":
+            with store.requests(at.path):
+                return at, begin, store.parquet(at.path)
+        return at, begin, pa.BufferReader(store.copied(at.path, at.sha256)) if store.remote(at.path) else pa.memory_map(at.path)
 
     at, begin, source = follow_moves(shard, opened)
     n = 0
@@ -233,7 +248,9 @@ def _all(source: Any, shard: Shard, columns: Sequence[str] | None) -> Iterator[p
                 yield batch if names is None else batch.select(names)
     else:
         for group in range(source.num_row_groups):
-            yield from source.read_row_group(group, columns=names).combine_chunks().to_batches()
+            with store.requests(shard.path):
+                table = source.read_row_group(group, columns=names)
+            yield from table.combine_chunks().to_batches()
 
 
 def table(run_dir: Path, kind: str = "data", columns: Sequence[str] | None = None, check: Check = "sha256") -> pa.Table:

@@ -20,6 +20,7 @@ from rollout._arrays import Bools, Floats, Ints
 from rollout._types import Group, Row
 from rollout.errors import SEE_VERIFY, CorruptError
 from rollout.runs._shardfile import cut
+from rollout.runs._store import each
 from rollout.runs.index import EMPTY, FAILED, ROWS, SUPERSEDED, Index, Samples, Span
 from rollout.runs.shards import Files
 
@@ -319,7 +320,7 @@ class Selection:
     def assemble(self, i: int, rows: list[Row]) -> Group:
         index = self.indexes[int(self.run[i])]
         return Group(
-            run=index.run_dir,
+            run=index.name,
             id=index.group_ids[int(self.group[i])],
             size=int(self.size[i]),
             rows=rows,
@@ -426,10 +427,13 @@ def select(indexes: Sequence[Index], files: Files, where: Where) -> Selection:
         kept = part.rows.astype(np.int64)
         placed = np.flatnonzero(part.shard >= 0)
         ends = np.searchsorted(part.shard[placed], np.arange(len(index.shards) + 1))  # samples are in the order of their shards
-        for number in range(len(index.shards)):
-            at = placed[ends[number] : ends[number + 1]]
-            here = Samples(*(c[at] for c in vars(part).values()))
-            verdict = judge(files, base_shard + number, here, where)
+        parts = [placed[begin:end] for begin, end in zip(ends[:-1], ends[1:])]
+
+        def judged(number: int, part: Samples = part, parts: list[Ints] = parts, base: int = base_shard) -> Verdict:
+            return judge(files, base + number, Samples(*(c[parts[number]] for c in vars(part).values())), where)
+
+        for number, verdict in enumerate(each(index.run_dir, judged, range(len(index.shards)))):
+            at = parts[number]
             reason[at], reward[at], kept[at] = verdict.reason, verdict.reward, verdict.rows
             for name, n in verdict.left_out.items():
                 count(counts, name, rows=n)

@@ -150,13 +150,15 @@ class Files:
         """Return an open shard without verifying it."""
         with self._lock:
             file = self._open.pop(number, None)
-            if file is None:
-                shard = self.shards[number]
-                parquet = shard.format == "parquet"
-                file = ParquetFile(shard, self._columns, self._check, self._used) if parquet else ArrowFile(shard, self._columns)
-                if len(self._open) >= OPEN_FILES:
-                    self._open.popitem(last=False)
+        if file is None:  # without the lock, so that several threads can open files of a bucket
+            shard = self.shards[number]
+            parquet = shard.format == "parquet"
+            file = ParquetFile(shard, self._columns, self._check, self._used) if parquet else ArrowFile(shard, self._columns)
+        with self._lock:
+            while len(self._open) >= OPEN_FILES and number not in self._open:
+                self._open.popitem(last=False)
             self._open[number] = file
+            self._starts.setdefault(number, file.starts)
             return file
 
     def verify(self, number: int) -> None:
@@ -265,7 +267,7 @@ class Parts:
         wanted: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for shard, begin, end in joined(self._now(spans)):
             if shard not in self._starts:
-                self._starts[shard] = files.file(shard).starts.tolist()
+                self._starts[shard] = files.starts(shard).tolist()
             for block, first, last in cut(self._starts[shard], begin, end):
                 wanted.setdefault((shard, block), []).append((first, last))
         for (shard, block), here in wanted.items():

@@ -1,0 +1,300 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/fleet"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/store"
+	"github.com/rollout-rl/rollout/sink/store/storetest"
+)
+
+// Four workers collect one fleet. One is killed for good, one is killed and started again with its spool, one
+// is interrupted, and one is stopped until the others have collected its partitions. Each sample is in the store once, checked by a reader of the store.
+func TestFleetKilled(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("a worker counts as dead only after a minute")
+	}
+	const n, samples = 60, 3
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "50ms..400ms")})
+	url, dir := serveSim(t, sim), t.TempDir()
+	at := filepath.Join(dir, "store")
+	list := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: n}))
+	mustRun(t, exit.OK, "plan", "--server", url, "--model", simModel, "--tasks", list, "--samples", fmt.Sprint(samples), "--out", at, "--partitions", "12")
+	work := func(name string) *process {
+		return startProgram(t, "rollout", nil, "work", at, "--spool", filepath.Join(dir, name), "--max-in-flight", "4", "--preflight", "connect")
+	}
+	holds := func(name string) bool { // the worker has finished a sample that is not in the store
+		waiting, _ := filepath.Glob(filepath.Join(dir, name, "partitions", "*", "wal", "*.wal"))
+		for _, path := range waiting {
+			if info, err := os.Stat(path); err == nil && info.Size() > 1000 {
+				return true
+			}
+		}
+		return false
+	}
+	a, b, c, d := work("a"), work("b"), work("c"), work("d")
+	waitFor(t, "samples", func() bool { return holds("b") && holds("c") && holds("d") })
+	noError(t, d.cmd.Process.Signal(syscall.SIGSTOP))
+	b.kill()
+	c.kill()
+	c = work("c")
+	waitFor(t, "more samples", func() bool { return holds("a") })
+	noError(t, a.cmd.Process.Signal(syscall.SIGTERM))
+	if code := a.wait(t, time.Minute); code != exit.Interrupted && code != exit.OK {
+		t.Errorf("the interrupted worker ended with %d: %s", code, a.said())
+	}
+	c.ends(t, 5*time.Minute, exit.OK)
+	noError(t, d.cmd.Process.Signal(syscall.SIGCONT))
+	d.ends(t, time.Minute, exit.OK)
+	if left := agentsLeft(t, sim); len(left) > 4 { // the agents of the worker that was killed for good
+		t.Errorf("agents are left: %q", left)
+	}
+
+	checkFleet(t, store.Folder(store.OS(), at), n, samples)
+	contains(t, mustRun(t, exit.OK, "clean", at, "--server", url).stderr, "of run ")
+	if left := agentsLeft(t, sim); len(left) > 0 {
+		t.Errorf("agents are left after clean: %q", left)
+	}
+	if strings.Contains(a.said()+b.said()+c.said()+d.said(), "panic:") {
+		t.Error(a.said(), b.said(), c.said(), d.said())
+	}
+}
+
+// checkFleet reads only the store: each sample of n tasks is in it once, all files are whole, and all
+// partitions are sealed.
+func checkFleet(t *testing.T, objects store.Store, n, samples int) {
+	t.Helper()
+	f := must(fleet.Read(objects))(t)
+	count := map[string]int{}
+	for p := range f.Partitions {
+		dataset := fleet.Dataset(objects, p)
+		log := must(sink.ReadLogIn(dataset, "", nil))(t)
+		for _, c := range log.Commits {
+			for _, s := range c.Samples {
+				count[s.Key]++
+			}
+		}
+		tasks := must(f.Tasks(objects, p))(t)
+		for _, task := range tasks {
+			for i := range samples {
+				if key := collector.SampleKey(task, i); count[key] != 1 {
+					t.Errorf("sample %s is in the store %d times", key, count[key])
+				}
+			}
+		}
+		if len(tasks) > 0 && !log.Sealed() {
+			t.Errorf("partition %d is not sealed", p)
+		}
+		report := must(sink.Verify(context.Background(), "", sink.VerifyOptions{Store: dataset, RunID: f.ID}))(t)
+		if report.ProblemCount > 0 {
+			t.Errorf("partition %d: %v", p, report.Problems)
+		}
+	}
+	if len(count) != n*samples {
+		t.Errorf("%d samples, want %d", len(count), n*samples)
+	}
+}
+
+// Two workers collect a fleet in a bucket that loses requests and answers.
+func TestFleetInBucket(t *testing.T) {
+	t.Parallel()
+	const n, samples = 20, 2
+	server := &storetest.Server{}
+	server.Create("bucket")
+	proxy := &storetest.Proxy{Server: server}
+	endpoint := serve(t, &http.Server{Handler: proxy})
+	proxy.Plan(storetest.Random(1, 0.05, storetest.Answer(503, "SlowDown"), storetest.Drop, storetest.Lose, storetest.Truncate))
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "50ms..400ms")})
+	url, dir := serveSim(t, sim), t.TempDir()
+	at := "s3://bucket/run1?region=eu-north-1&endpoint_override=" + endpoint
+	env := []string{"AWS_ACCESS_KEY_ID=" + storetest.Key, "AWS_SECRET_ACCESS_KEY=" + storetest.Secret}
+	list := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: n}))
+	startProgram(t, "rollout", env, "plan", "--server", url, "--model", simModel, "--tasks", list, "--samples", fmt.Sprint(samples), "--out", at, "--partitions", "8").
+		ends(t, time.Minute, exit.OK)
+	var workers []*process
+	for i := range 2 {
+		workers = append(workers, startProgram(t, "rollout", env, "work", at, "--spool", filepath.Join(dir, fmt.Sprint(i)), "--max-in-flight", "4", "--preflight", "connect"))
+	}
+	for _, w := range workers {
+		w.ends(t, 2*time.Minute, exit.OK)
+		if strings.Contains(w.said(), storetest.Secret) {
+			t.Error("the output contains the secret")
+		}
+	}
+	read := func(code int, want string, args ...string) {
+		t.Helper()
+		p := startProgram(t, "rollout", env, args...)
+		p.ends(t, time.Minute, code)
+		contains(t, p.said(), want)
+	}
+	proxy.Plan(nil)
+	read(exit.OK, fmt.Sprintf("%d planned: %d committed, 0 failed, 0 remaining", n*samples, n*samples), "status", at)
+	read(exit.OK, " complete, 0 claimed, 0 not claimed", "status", at)
+	read(exit.OK, at+": ok: ", "verify", at)
+	read(exit.OK, fmt.Sprintf("the run has %d samples with data", n*samples), "inspect", at)
+	read(exit.OK, "turn", "inspect", at, "--row", "30")
+	read(exit.Usage, "--row: 30000 is out of range", "inspect", at, "--row", "30000")
+	read(exit.OK, fmt.Sprintf("committed          %d  100 %%", n*samples), "report", at)
+	read(exit.OK, "no failures", "failures", at)
+	read(exit.OK, `"task_id"`, "export", at)
+	read(exit.OK, `"samples":`+fmt.Sprint(n*samples), "export", at, "--kind", "all")
+	read(exit.OK, " of run ", "clean", at, "--server", url)
+	read(exit.Usage, "--repair: supported only for a run in a folder", "verify", at, "--repair")
+	read(exit.Folder, "contains no run", "verify", strings.Replace(at, "run1", "run2", 1))
+
+	copied := t.TempDir()
+	for _, key := range server.Keys("bucket") {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/bucket/"+key, nil)
+		r.Header.Set("Authorization", "Credential="+storetest.Key+"/")
+		answer := httptest.NewRecorder()
+		server.ServeHTTP(answer, r)
+		path := filepath.Join(copied, filepath.FromSlash(strings.TrimPrefix(key, "run1/")))
+		noError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		noError(t, os.WriteFile(path, answer.Body.Bytes(), 0o600))
+	}
+	checkFleet(t, store.Folder(store.OS(), copied), n, samples)
+}
+
+// A worker that is interrupted while it waits for another worker ends as collect does when samples remain.
+func TestFleetInterrupted(t *testing.T) {
+	t.Parallel()
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "10m..11m")})
+	url, dir := serveSim(t, sim), t.TempDir()
+	at, list := filepath.Join(dir, "store"), writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 8}))
+	mustRun(t, exit.OK, "plan", "--server", url, "--model", simModel, "--tasks", list, "--out", at, "--partitions", "1")
+	work := func(name string) *process {
+		return startProgram(t, "rollout", nil, "work", at, "--spool", filepath.Join(dir, name), "--max-in-flight", "4", "--preflight", "connect", "--json")
+	}
+	has := work("has")
+	waitFor(t, "a claim", func() bool {
+		return len(must(filepath.Glob(filepath.Join(at, "partitions", "0000", "_commits", "*")))(t)) > 0
+	})
+	waits := work("waits")
+	waitFor(t, "a second worker", func() bool { return strings.Contains(waits.said(), `"launch"`) })
+	noError(t, waits.cmd.Process.Signal(syscall.SIGTERM))
+	waits.ends(t, time.Minute, exit.Interrupted)
+	contains(t, waits.said(), "interrupted: 1 of 1 partitions are not complete")
+	contains(t, waits.said(), "continue with: rollout work "+at+" --spool ")
+	has.kill()
+}
+
+// Each mistake in a fleet has one clear line and the right code.
+func TestFleetMistakes(t *testing.T) {
+	t.Parallel()
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
+	url, dir := serveSim(t, sim), t.TempDir()
+	at, list := filepath.Join(dir, "store"), writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4}))
+	plan := func(flags ...string) []string {
+		return append([]string{"plan", "--server", url, "--model", simModel, "--tasks", list, "--out", at}, flags...)
+	}
+	work := func(flags ...string) []string {
+		return append([]string{"work", at, "--spool", filepath.Join(dir, "spool"), "--preflight", "connect"}, flags...)
+	}
+	fails := func(code int, text string, args []string) {
+		t.Helper()
+		r := mustRun(t, code, args...)
+		contains(t, r.stderr, text)
+	}
+	fails(exit.Folder, "contains no fleet", work())
+	fails(exit.Usage, "--partitions -1: must be between 1 and 10000", plan("--partitions", "-1"))
+	fails(exit.Usage, "tasks.limit: not supported in a fleet", plan("--limit", "3"))
+	fails(exit.Storage, "Azure is not supported", []string{"work", "az://bucket/run", "--spool", dir})
+	mustRun(t, exit.OK, plan()...)
+	fails(exit.Folder, "already contains a fleet", plan())
+	fails(exit.Folder, "tokens.max_row_tokens", work("--max-row-tokens", "100"))
+	fails(exit.Usage, "--spool is not set", []string{"work", at})
+	fails(exit.Usage, "--tasks: not supported by work", work("--tasks", list))
+	fails(exit.Usage, "--retry-failed: not supported by work", work("--retry-failed"))
+	fails(exit.Folder, "tasks.samples: the fleet has 1, but you set 3 (--samples)", work("--samples", "3"))
+
+	spool := filepath.Join(dir, "spool")
+	mustRun(t, exit.OK, work()...)
+	mustRun(t, exit.OK, work()...) // nothing is left
+	fails(exit.Folder, spool+" is the spool of a worker for "+at, []string{"collect", "--resume", "--out", spool})
+	fails(exit.Folder, spool+" is the spool of a worker; the rows are in "+at, []string{"inspect", spool})
+	fails(exit.Usage, "not supported by collect", []string{"collect", "--server", url, "--model", simModel, "--tasks", list, "--out", "s3://bucket/run"})
+	run := filepath.Join(dir, "run")
+	mustRun(t, exit.OK, "collect", "--server", url, "--model", simModel, "--tasks", list, "--out", run)
+	fails(exit.Folder, run+" contains a run", []string{"work", at, "--spool", run})
+	fails(exit.Folder, run+" contains a run", []string{"plan", "--server", url, "--model", simModel, "--tasks", list, "--out", run})
+	fails(exit.Folder, "start each worker with its own --spool", []string{"work", at, "--spool", at})
+
+	other := filepath.Join(dir, "other")
+	mustRun(t, exit.OK, "plan", "--server", url, "--model", simModel, "--tasks", list, "--out", other)
+	fails(exit.Folder, spool+" is the spool of the fleet ", []string{"work", other, "--spool", spool})
+	lock := must(runfolder.TakeLock(spool, 0o600))(t)
+	defer func() { noError(t, lock.Close()) }()
+	fails(exit.Locked, "start each worker with its own --spool", work())
+	tasks := must(filepath.Glob(filepath.Join(other, "tasks", "*", "*.zst")))(t)
+	for _, path := range tasks {
+		noError(t, os.Remove(path))
+		noError(t, os.WriteFile(path, []byte("changed"), 0o600))
+	}
+	fails(exit.Verify, "these are not the tasks that rollout plan wrote", []string{"work", other, "--spool", filepath.Join(dir, "spool2"), "--preflight", "connect"})
+	plan0 := filepath.Join(other, "fleet.json")
+	body := must(os.ReadFile(plan0))(t)
+	noError(t, os.Remove(plan0))
+	noError(t, os.WriteFile(plan0, append([]byte("x"), body...), 0o600))
+	fails(exit.Verify, "its checksum is wrong", []string{"work", other, "--spool", filepath.Join(dir, "spool2")})
+}
+
+// A bucket that a worker cannot use is one clear line with the code of the storage.
+func TestFleetBuckets(t *testing.T) {
+	t.Parallel()
+	server := &storetest.Server{}
+	server.Create("bucket")
+	proxy := &storetest.Proxy{Server: server}
+	endpoint := serve(t, &http.Server{Handler: proxy})
+	env := []string{"AWS_ACCESS_KEY_ID=" + storetest.Key, "AWS_SECRET_ACCESS_KEY=" + storetest.Secret}
+	for _, c := range []struct {
+		name, bucket, text string
+		code               int
+		fault              func(*http.Request) storetest.Fault
+	}{
+		{"wrong bucket", "other", "create it, or correct the name or the endpoint", exit.Storage, nil},
+		{"no fleet", "bucket", "contains no fleet", exit.Folder, nil},
+		{"no permission", "bucket", "allow s3:ListBucket", exit.Storage, func(*http.Request) storetest.Fault { return storetest.Answer(403, "AccessDenied") }},
+		{"wrong clock", "bucket", "synchronize it", exit.Storage, func(*http.Request) storetest.Fault { return storetest.Answer(403, "RequestTimeTooSkewed") }},
+		{"away", "bucket", "check " + endpoint, exit.Storage, func(*http.Request) storetest.Fault { return storetest.Answer(503, "SlowDown") }},
+	} {
+		proxy.Plan(c.fault)
+		at := "s3://" + c.bucket + "/run1?region=eu-north-1&endpoint_override=" + endpoint
+		p := startProgram(t, "rollout", env, "work", at, "--spool", filepath.Join(t.TempDir(), "spool"))
+		p.ends(t, time.Minute, c.code)
+		if said := p.said(); !strings.Contains(said, c.text) || strings.Contains(said, storetest.Secret) || strings.Count(said, "rollout: ") > 2 {
+			t.Errorf("%s: %s", c.name, said)
+		}
+	}
+
+	proxy.Plan(nil)
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
+	url, list := serveSim(t, sim), writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4}))
+	at := func(run string) string {
+		return "s3://bucket/" + run + "?region=eu-north-1&endpoint_override=" + endpoint
+	}
+	plan := func(run string) *process {
+		return startProgram(t, "rollout", env, "plan", "--server", url, "--model", simModel, "--tasks", list, "--out", at(run))
+	}
+	plan("run1").ends(t, time.Minute, exit.OK)
+	server.Unconditional = true
+	proxy.Plan(nil) // orders the change before the next request
+	for _, p := range []*process{plan("run2"), startProgram(t, "rollout", env, "work", at("run1"), "--spool", filepath.Join(t.TempDir(), "spool"))} {
+		p.ends(t, time.Minute, exit.Storage)
+		contains(t, p.said(), "use a store with conditional puts")
+	}
+}

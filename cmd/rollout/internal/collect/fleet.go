@@ -1,0 +1,184 @@
+package collect
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/fleet"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/store"
+)
+
+// A Fleet is the fleet that a worker collects for. The output folder of the run is the worker's spool.
+type Fleet struct {
+	*fleet.Fleet
+	Store    store.Store
+	Location string // as the user gave it
+}
+
+// CheckSpool returns an error unless the run in the folder of a spool is a worker of the fleet.
+func (f *Fleet) CheckSpool(dir string, earlier *runfolder.Earlier) error {
+	if earlier == nil {
+		return nil
+	}
+	what := "contains a run"
+	if of := earlier.Info.Fleet; of != nil {
+		if of.ID == f.ID {
+			return nil
+		}
+		what = "is the spool of the fleet " + of.ID + " in " + of.Location
+	}
+	return exit.With(exit.Folder, fmt.Errorf("%s %s", dir, what))
+}
+
+// check refuses settings that would change the rows.
+func (f *Fleet) check(p *planning) error {
+	if f == nil {
+		return nil
+	}
+	info := runfolder.Info{Config: f.Config, Identity: f.Identity, Model: f.Model}
+	bad := runfolder.Changes(p.loader, &info, p.identity, p.settings.model, true)
+	const key = "tasks.samples"
+	if s := p.loader.ByKey[key]; string(f.Config["tasks"]["samples"]) != strconv.Itoa(p.config.Tasks.Samples) {
+		bad = append(bad, fmt.Errorf("%s: the fleet has %s, but you set %d%s", key, f.Config["tasks"]["samples"], p.config.Tasks.Samples, s.Given()))
+	}
+	if bad != nil {
+		return exit.Refuse(exit.Folder, bad, "remove these settings, or plan another fleet with them; all workers of a fleet write the same kind of rows")
+	}
+	return nil
+}
+
+// CheckFleet returns a complaint for each setting that a fleet does not support.
+func CheckFleet(c *config.Config) (bad exit.Complaints) {
+	complain := func(ok bool, format string, args ...any) {
+		if !ok {
+			bad = append(bad, fmt.Errorf(format+": not supported in a fleet", args...))
+		}
+	}
+	kind := c.Kind()
+	complain(kind == config.KindAgents || kind == config.KindHarness, "%s", kind.Key)
+	complain(c.Run.Tail.Kind == collector.TailWait, "run.tail %s", c.Run.Tail)
+	complain(c.Tasks.UntilGroups == 0, "tasks.until_groups")
+	complain(c.Tasks.Limit == 0, "tasks.limit")
+	if n := c.Output.ShardBytes; n > sink.MaxStoredShard && n != sink.DefaultMaxShardBytes {
+		bad = append(bad, fmt.Errorf("output.shard_bytes: must be at most %s in a fleet", format.Size(sink.MaxStoredShard)))
+	}
+	return bad
+}
+
+// PlanFleet checks the settings and the tasks as NewPlan does, but asks no servers. It then writes a fleet
+// of n partitions to a store. If n is 0, it uses the default number.
+func PlanFleet(ctx context.Context, h *Host, l *config.Loader, objects store.Store, n int) (*fleet.Fleet, error) {
+	temp, err := os.MkdirTemp("", "rollout-plan-")
+	if err != nil {
+		return nil, exit.With(exit.Storage, err)
+	}
+	h.atClose(func() { _ = os.RemoveAll(temp) }) // temporary files do no harm
+	l.Config.Output.Dir = filepath.Join(temp, "tasks")
+	p := &planning{Plan: &Plan{host: h, config: l.Config}, loader: l}
+	for _, step := range []func(context.Context) error{p.readSettings, p.readTasks, p.tryFirstScore} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	info, err := runfolder.Describe(l, nil, p.identity, p.tasks, nil, p.settings.model)
+	if err != nil {
+		return nil, err
+	}
+	delete(info.Config["tasks"], "file") // paths of this machine
+	delete(info.Config["output"], "dir")
+	f := &fleet.Fleet{ID: info.ID, CreatedAt: info.CreatedAt, Program: version.Read().Version, Identity: p.identity, Model: p.settings.model, Config: info.Config}
+	if n == 0 {
+		n = fleet.DefaultPartitions(p.tasks.Tasks)
+	}
+	return f, fleet.Plan(objects, f, n, p.planned(), temp)
+}
+
+// planned yields the tasks with their numbers of samples.
+func (p *planning) planned() iter.Seq2[*collector.Task, error] {
+	return func(yield func(*collector.Task, error) bool) {
+		for t, err := range p.tasks.All() {
+			if t.Samples == 0 {
+				t.Samples = p.config.Tasks.Samples
+			}
+			if !yield(&t, err) {
+				return
+			}
+		}
+	}
+}
+
+// openWorker opens the worker of a fleet as the dataset of the run.
+func (o *Opened) openWorker(cfg sink.Config) (err error) {
+	p := o.plan
+	f := p.options.Fleet
+	cfg.MaxShardBytes = min(cfg.MaxShardBytes, sink.MaxStoredShard) // the default is larger
+	o.worker, err = fleet.Open(fleet.Config{Store: f.Store, Fleet: f.Fleet, RunID: p.info.ID, Dir: p.dir(), Sink: cfg, Logger: p.host.Log.Logger, Slots: func() int {
+		slots := 0
+		for _, e := range o.stats().Endpoints {
+			if !e.Down && !e.Lost {
+				slots += e.Limit
+			}
+		}
+		return slots
+	}})
+	if err != nil {
+		return runfolder.ReadError(f.Store.String(), err)
+	}
+	o.dataset = o.worker
+	still := unclaimed{o.worker, map[string]bool{}}
+	for t, err := range o.worker.Known() {
+		if err != nil {
+			return err
+		}
+		still.known[collector.GroupID(t)] = true
+	}
+	return o.openJournal(sink.Recovery{}, still)
+}
+
+// An unclaimed is the dataset that decides which attempts of earlier processes can be taken over. Samples
+// of partitions that the spool no longer has count as done.
+type unclaimed struct {
+	*fleet.Worker
+	known map[string]bool // groups of the partitions that the spool still has
+}
+
+// Find is like the method of journal.Dataset.
+func (u unclaimed) Find(key string) (attempt int, class string, ok bool) {
+	if group := key[:max(0, strings.LastIndexByte(key, '-'))]; !u.known[group] {
+		return 0, "", true
+	}
+	return u.Worker.Find(key)
+}
+
+// addWorker makes the worker of a fleet the source of the tasks. It tries the scorer and the servers with
+// the first task.
+func (r *Running) addWorker(cfg *collector.Config) {
+	w := r.opened.worker
+	r.opened.stats = func() collector.Stats { return r.collector.Stats() }
+	cfg.Admit, cfg.Left = w.Admit, r.opened.journal.Resume(w)
+	cfg.More = func(ctx context.Context) iter.Seq2[*collector.Task, error] {
+		return func(yield func(*collector.Task, error) bool) {
+			tried := false
+			for t, err := range w.Tasks(ctx) {
+				if err == nil && !tried {
+					tried, err = true, r.try(ctx, t)
+				}
+				if !yield(t, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,433 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/fleet"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink/store"
+)
+
+// A worker whose clock stops loses its partition. It does not notice, and its samples are refused and
+// counted as moved, whether they were accepted before or after the loss.
+func TestPausedWorker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects := folder(t)
+		f := plan(t, objects, 1, 10, 1)
+		c := &clock{}
+		paused := start(t, objects, f, t.TempDir(), func(cfg *fleet.Config) { cfg.Clock = c })
+		next, stop := iter.Pull2(paused.Tasks(t.Context()))
+		defer stop()
+		var tasks []*collector.Task
+		for range 10 {
+			task, err, _ := next()
+			must(t, err)
+			tasks = append(tasks, task)
+		}
+		must(t, paused.append(tasks[0], 0))
+		time.Sleep(25 * time.Second) // heartbeats come
+		c.stop(true)
+
+		other := start(t, objects, f, t.TempDir())
+		began := time.Now()
+		var took time.Duration
+		other.work(func(yield func(*collector.Task, error) bool) {
+			for task, err := range other.Tasks(t.Context()) {
+				if took == 0 {
+					took = time.Since(began)
+				}
+				if !yield(task, err) {
+					return
+				}
+			}
+		})
+		if took < 60*time.Second || took > 80*time.Second {
+			t.Errorf("the other worker took over after %v", took)
+		}
+		other.close()
+
+		must(t, paused.Admit(t.Context(), collector.Attempt{Task: tasks[1]})) // its clock says that its heartbeat is fresh
+		must(t, paused.append(tasks[1], 0))                                   // the write-ahead log is local
+		paused.close()
+		committed, moved := paused.results()
+		is(t, "committed by the paused worker", committed, 0)
+		is(t, "moved", moved, 2)
+		if err := paused.append(tasks[2], 0); !errors.Is(err, collector.ErrMoved) {
+			t.Errorf("Append after the loss = %v", err)
+		}
+		paused.logs.has(t, "msg=lost partition=0 epoch=1 samples=2")
+		check(t, objects, f)
+		is(t, "claims", len(claims(t, objects, 0)), 2)
+	})
+}
+
+// A partition can be lost at any moment of an Append.
+func TestLostDuringAppend(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects := folder(t)
+		f := plan(t, objects, 1, 200, 1)
+		c := &clock{}
+		paused := start(t, objects, f, t.TempDir(), func(cfg *fleet.Config) { cfg.Clock, cfg.Sink.MaxShardAge = c, time.Second })
+		next, stop := iter.Pull2(paused.Tasks(t.Context()))
+		defer stop()
+		var tasks []*collector.Task
+		for range 200 {
+			task, err, _ := next()
+			must(t, err)
+			tasks = append(tasks, task)
+		}
+		c.stop(true)
+		other := start(t, objects, f, t.TempDir())
+		other.work(other.Tasks(t.Context()))
+		other.close()
+		for i, task := range tasks {
+			if err := paused.append(task, 0); err != nil && !errors.Is(err, collector.ErrMoved) {
+				t.Fatalf("sample %d: %v", i, err)
+			}
+		}
+		paused.close()
+		_, moved := paused.results()
+		is(t, "moved", moved, 200)
+		check(t, objects, f)
+	})
+}
+
+// A worker that was suspended notices after its first heartbeat what it has lost. Until then it starts no
+// attempts. It continues with what it still has.
+func TestSuspendedWorker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects := &gatedStore{Store: folder(t)}
+		f := plan(t, objects.Store, 2, 10, 1)
+		suspended := start(t, objects, f, t.TempDir(), slots(1000))
+		next, stop := iter.Pull2(suspended.Tasks(t.Context()))
+		defer stop()
+		var tasks []*collector.Task
+		for range 10 {
+			task, err, _ := next()
+			must(t, err)
+			tasks = append(tasks, task)
+		}
+		objects.shut()
+		time.Sleep(29 * time.Second)
+		must(t, suspended.Admit(t.Context(), collector.Attempt{Task: tasks[0]}))
+		time.Sleep(2 * time.Second)
+		short, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		is(t, "Admit without a heartbeat", errors.Is(suspended.Admit(short, collector.Attempt{Task: tasks[0]}), context.DeadlineExceeded), true)
+
+		other := start(t, objects.Store, f, t.TempDir()) // with one slot: one partition at a time
+		another, stopOther := iter.Pull2(other.Tasks(t.Context()))
+		defer stopOther()
+		taken, err, _ := another()
+		must(t, err)
+		lost := fleet.PartitionOf(taken.ID, 2)
+		objects.open()
+		for _, task := range tasks {
+			err := suspended.Admit(t.Context(), collector.Attempt{Task: task})
+			is(t, "moved", errors.Is(err, collector.ErrMoved), fleet.PartitionOf(task.ID, 2) == lost)
+			if err == nil {
+				must(t, suspended.append(task, 0))
+			}
+		}
+		must(t, other.append(taken, 0))
+		for range f.Partitions[lost].Tasks - 1 {
+			task, err, _ := another()
+			must(t, err)
+			must(t, other.append(task, 0))
+		}
+		_, _, more := another()
+		is(t, "more tasks of the other worker", more, false)
+		_, _, more = next()
+		is(t, "more tasks of the suspended worker", more, false)
+		suspended.close()
+		other.close()
+		committed, _ := suspended.results()
+		is(t, "committed by the suspended worker", committed, f.Partitions[1-lost].Samples)
+		check(t, objects.Store, f)
+	})
+}
+
+// While the store is away, no worker loses a partition: the time of the outage does not count.
+func TestStoreAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		gate := &gatedStore{Store: folder(t)}
+		f := plan(t, gate.Store, 1, 10, 1)
+		first := start(t, gate, f, t.TempDir())
+		next, stop := iter.Pull2(first.Tasks(t.Context()))
+		defer stop()
+		task, err, _ := next()
+		must(t, err)
+		second := start(t, gate, f, t.TempDir())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			second.work(second.Tasks(t.Context()))
+		}()
+		time.Sleep(35 * time.Second)
+		gate.shut()
+		time.Sleep(5 * time.Minute)
+		gate.open()
+		time.Sleep(time.Minute)
+		must(t, first.append(task, 0))
+		for range 9 {
+			task, err, _ := next()
+			must(t, err)
+			must(t, first.append(task, 0))
+		}
+		<-done
+		first.close()
+		second.close()
+		is(t, "claims", len(claims(t, gate.Store, 0)), 1)
+		check(t, gate.Store, f)
+	})
+}
+
+// If two workers are stopped at the same time, the one that continues first does not take the other one for
+// dead.
+func TestBothStopped(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects := folder(t)
+		f := plan(t, objects, 1, 4, 1)
+		clocks := []*clock{{}, {}}
+		first := start(t, objects, f, t.TempDir(), func(cfg *fleet.Config) { cfg.Clock = clocks[0] })
+		next, stop := iter.Pull2(first.Tasks(t.Context()))
+		defer stop()
+		task, err, _ := next()
+		must(t, err)
+		time.Sleep(5 * time.Second) // it sees each heartbeat 5 s later
+		second := start(t, objects, f, t.TempDir(), func(cfg *fleet.Config) { cfg.Clock = clocks[1] })
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			second.work(second.Tasks(t.Context()))
+		}()
+		time.Sleep(22 * time.Second)
+		clocks[0].stop(false)
+		clocks[1].stop(false)
+		time.Sleep(time.Hour)
+		clocks[1].resume()
+		time.Sleep(25 * time.Second)
+		clocks[0].resume()
+		for ok := true; ok; task, err, ok = next() {
+			must(t, err)
+			must(t, first.append(task, 0))
+		}
+		<-done
+		first.close()
+		second.close()
+		is(t, "claims", len(claims(t, objects, 0)), 1)
+		check(t, objects, f)
+	})
+}
+
+// While the store is away, a worker starts no attempts once its heartbeat is old. So its spool does not grow
+// beyond the samples in flight. Later, it completes the fleet.
+func TestSpoolBound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		gate := &gatedStore{Store: folder(t)}
+		const slots = 4
+		f := plan(t, gate.Store, 1, 100, 1)
+		w := start(t, gate, f, t.TempDir())
+		s := &simulated{mean: 10 * time.Second}
+		c, err := collector.New(collector.Config{
+			RunID: w.Name(), Sink: w, Admit: w.Admit, More: w.Tasks,
+			Endpoints: []collector.Endpoint{{Name: "a", MaxInFlight: slots, Backend: &server{1, s}}},
+		})
+		must(t, err)
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(t.Context(), w.Known()) }()
+		time.Sleep(time.Minute)
+		gate.shut()
+		time.Sleep(31 * time.Second)
+		before := w.Stats().Pending
+		time.Sleep(5 * time.Minute)
+		if grown := w.Stats().Pending - before; grown > slots {
+			t.Errorf("the spool grew by %d samples while the store was away, want at most %d", grown, slots)
+		}
+		gate.open()
+		must(t, <-ended)
+		w.close()
+		is(t, "committed", c.Stats().Committed, f.Samples())
+		check(t, gate.Store, f)
+	})
+}
+
+// A gatedStore blocks all operations while it is shut.
+type gatedStore struct {
+	store.Store
+	mu   sync.Mutex
+	gate chan struct{} // nil while it is open
+}
+
+func (g *gatedStore) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.gate = make(chan struct{})
+}
+
+func (g *gatedStore) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.gate)
+	g.gate = nil
+}
+
+func (g *gatedStore) wait() {
+	g.mu.Lock()
+	gate := g.gate
+	g.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
+}
+
+func (g *gatedStore) Sub(prefix string) store.Store { return within{g, prefix + "/"} }
+
+func (g *gatedStore) PutNew(name string, body []byte) error {
+	g.wait()
+	return g.Store.PutNew(name, body)
+}
+
+func (g *gatedStore) Put(name string, body []byte) error { g.wait(); return g.Store.Put(name, body) }
+
+func (g *gatedStore) Get(name string) ([]byte, error) { g.wait(); return g.Store.Get(name) }
+
+func (g *gatedStore) List(prefix, after string) iter.Seq2[store.Info, error] {
+	g.wait()
+	return g.Store.List(prefix, after)
+}
+
+// A worker that was lost for good is replaced. Its partitions are claimed once its heartbeat is 60 s old.
+func TestDeadWorker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects := folder(t)
+		f := plan(t, objects, 5, 20, 1)
+		dead := start(t, objects, f, t.TempDir(), slots(1000))
+		next, stop := iter.Pull2(dead.Tasks(t.Context()))
+		task, err, _ := next()
+		must(t, err)
+		must(t, dead.append(task, 0))
+		for range 19 {
+			_, err, _ := next()
+			must(t, err)
+		}
+		dead.die()
+		stop()
+		began := time.Now()
+		other := start(t, objects, f, t.TempDir())
+		other.work(other.Tasks(t.Context()))
+		other.close()
+		if took := time.Since(began); took < 60*time.Second || took > 90*time.Second {
+			t.Errorf("the replacement took %v", took)
+		}
+		check(t, objects, f)
+	})
+}
+
+// A worker takes a partition back if the worker that had taken it over dies.
+func TestTakenBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects := folder(t)
+		f := plan(t, objects, 1, 4, 1)
+		c := &clock{}
+		first := start(t, objects, f, t.TempDir(), func(cfg *fleet.Config) { cfg.Clock = c })
+		next, stop := iter.Pull2(first.Tasks(t.Context()))
+		defer stop()
+		var tasks []*collector.Task
+		for range 4 {
+			task, err, _ := next()
+			must(t, err)
+			tasks = append(tasks, task)
+		}
+		time.Sleep(5 * time.Second)
+		c.stop(true)
+		second := start(t, objects, f, t.TempDir())
+		other, end := iter.Pull2(second.Tasks(t.Context()))
+		_, err, _ := other()
+		must(t, err)
+		second.die()
+		end()
+		c.resume()
+		time.Sleep(time.Minute) // heartbeats come, but the first worker does not notice the loss
+		for _, task := range tasks {
+			must(t, first.append(task, 0))
+		}
+		var again []*collector.Task
+		for range 4 {
+			task, err, ok := next()
+			must(t, err)
+			if !ok {
+				t.Fatal("the tasks have ended")
+			}
+			again = append(again, task)
+		}
+		for _, task := range again {
+			must(t, first.append(task, 0))
+		}
+		_, _, more := next()
+		is(t, "more tasks", more, false)
+		first.close()
+		_, moved := first.results()
+		is(t, "moved", moved, 0) // the second Append of a key has the last word
+		is(t, "claims", len(claims(t, objects, 0)), 3)
+		check(t, objects, f)
+	})
+}
+
+// If the store refuses a heartbeat, the worker fails, and its attempts and its tasks end.
+func TestRefusedHeartbeat(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects := &refusing{Store: folder(t)}
+		f := plan(t, objects, 2, 4, 1)
+		w := start(t, objects, f, t.TempDir())
+		next, stop := iter.Pull2(w.Tasks(t.Context()))
+		defer stop()
+		task, err, _ := next()
+		must(t, err)
+		objects.on.Store(true)
+		for name, err := range map[string]error{
+			"Run": <-w.ended, "Admit": w.Admit(t.Context(), collector.Attempt{Task: task}), "Close": w.Close(t.Context()),
+		} {
+			if !errors.Is(err, fs.ErrPermission) || exit.Code(err) != exit.Storage {
+				t.Errorf("%s: code %d, %v", name, exit.Code(err), err)
+			}
+		}
+		for err == nil {
+			_, err, _ = next()
+		}
+		if !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("Tasks: %v", err)
+		}
+	})
+}
+
+// A refusing store refuses heartbeats while it is on.
+type refusing struct {
+	store.Store
+	on atomic.Bool
+}
+
+func (r *refusing) Put(name string, body []byte) error {
+	if r.on.Load() {
+		return &store.Error{Path: name, Op: "put", Err: fs.ErrPermission}
+	}
+	return r.Store.Put(name, body)
+}

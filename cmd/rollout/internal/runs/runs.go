@@ -1,0 +1,182 @@
+// Package runs opens the runs that the reading verbs show: in a folder, in a bucket, or a fleet. A fleet has
+// one dataset per partition, and reads as one run.
+package runs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/fleet"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/store"
+)
+
+// A Run is a run that is read.
+type Run struct {
+	Location string         // as the user gave it
+	Dir      string         // "" if the run is not in a folder of its own
+	Info     runfolder.Info // of a fleet: what fleet.json says
+	Fleet    *fleet.Fleet   // nil if the run is not a fleet
+	Store    store.Store    // nil if the run is in a folder of its own
+	Datasets []Dataset
+}
+
+// A Dataset is the dataset of a run, or of a partition with tasks.
+type Dataset struct {
+	Name      string      // path of the partition in the fleet; "" if there are no partitions
+	Partition int         // -1 if there are no partitions
+	Store     store.Store // nil: the folder of the run
+	dir       string
+}
+
+// Open opens the run at a location: a folder, or a URL that package store describes. The log receives a line
+// when a bucket is away. The error has an exit code.
+func Open(ctx context.Context, location string, log *slog.Logger) (*Run, error) {
+	r := &Run{Location: location}
+	if !strings.Contains(location, "://") {
+		if _, err := os.Lstat(filepath.Join(location, fleet.Name)); err != nil {
+			return r, r.openFolder()
+		}
+	}
+	objects, err := store.Open(ctx, location, store.Options{Log: log})
+	if err != nil {
+		return nil, exit.With(exit.Storage, err)
+	}
+	r.Store = objects
+	if r.Fleet, err = fleet.Read(objects); errors.Is(err, fs.ErrNotExist) {
+		return r, r.openCopy()
+	} else if err != nil {
+		return nil, err
+	}
+	r.Info = runfolder.Info{ID: r.Fleet.ID, CreatedAt: r.Fleet.CreatedAt, Config: r.Fleet.Config, Identity: r.Fleet.Identity, Model: r.Fleet.Model}
+	r.Info.Tasks.Planned = r.Fleet.Samples()
+	for p, of := range r.Fleet.Partitions {
+		r.Info.Tasks.Tasks += of.Tasks
+		if of.Tasks > 0 {
+			r.Datasets = append(r.Datasets, Dataset{fleet.PartitionName(p), p, fleet.Dataset(objects, p), ""})
+		}
+	}
+	return r, nil
+}
+
+func (r *Run) openFolder() (err error) {
+	r.Dir, r.Datasets = r.Location, []Dataset{{Partition: -1, dir: r.Location}}
+	if r.Info, err = runfolder.Read(r.Dir); err != nil {
+		return err
+	}
+	if of := r.Info.Fleet; of != nil {
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s is the spool of a worker; the rows are in %s", r.Dir, of.Location)), "pass "+format.Shell(of.Location))
+	}
+	return nil
+}
+
+// openCopy opens the copy of a folder in a store.
+func (r *Run) openCopy() error {
+	body, err := r.Store.Get(runfolder.RunFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s contains no run (it has neither %s nor %s)", r.Store, fleet.Name, runfolder.RunFile)), "pass the URL that rollout plan got with --out")
+	case err != nil:
+		return exit.With(exit.Storage, err)
+	}
+	r.Info, err = runfolder.Decode(r.Store.String()+"/"+runfolder.RunFile, body)
+	r.Datasets = []Dataset{{Partition: -1, Store: r.Store}}
+	return err
+}
+
+// NeedFolder returns an error if the run is not in a folder of its own. The parameter what needs one.
+func (r *Run) NeedFolder(what string) error {
+	if r.Dir == "" {
+		return exit.Usagef("%s: supported only for a run in a folder, not for %s", what, r.Location)
+	}
+	return nil
+}
+
+// Error adds the exit code, and the hint for damage, to an error from reading the run.
+func (r *Run) Error(err error) error { return runfolder.ReadError(r.Location, err) }
+
+// Log reads the log of the dataset.
+func (d *Dataset) Log() (*sink.Log, error) {
+	log, err := sink.ReadLogIn(d.Store, d.dir, nil)
+	return log, d.Wrap(err)
+}
+
+// Wrap adds the name of the partition to an error.
+func (d *Dataset) Wrap(err error) error {
+	if corrupt, ok := errors.AsType[*sink.CorruptError](err); ok && d.Name != "" {
+		own := *corrupt
+		own.Path = d.Name + "/" + own.Path
+		return &own
+	}
+	return err
+}
+
+// Report builds the report of the run. The error has an exit code.
+func (r *Run) Report(ctx context.Context, pass float64) (*report.Report, error) {
+	if r.Dir != "" {
+		_, running := runfolder.Locked(r.Dir)
+		return runfolder.ReadReport(r.Dir, pass, running, false)
+	}
+	run := r.Info.Reported(pass)
+	run.Logs = func(each func(*sink.Commit)) ([]*sink.Log, error) {
+		logs, mu := make([]*sink.Log, len(r.Datasets)), sync.Mutex{}
+		return logs, r.Each(ctx, func(_ context.Context, i int, d *Dataset) (err error) {
+			logs[i], err = sink.ReadLogIn(d.Store, d.dir, func(c *sink.Commit) {
+				mu.Lock()
+				defer mu.Unlock()
+				each(c)
+			})
+			return d.Wrap(err)
+		})
+	}
+	of, err := report.Read("", run)
+	if err != nil {
+		return nil, r.Error(err)
+	}
+	return of, nil
+}
+
+// readers is the number of datasets of a fleet that are read at the same time.
+const readers = 8
+
+// Each calls read for each dataset, several at the same time, and returns the first error. i is the number of
+// the dataset.
+func (r *Run) Each(ctx context.Context, read func(ctx context.Context, i int, d *Dataset) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readers)
+	for i := range r.Datasets {
+		g.Go(func() error {
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
+			return read(ctx, i, &r.Datasets[i])
+		})
+	}
+	return g.Wait()
+}
+
+// Logs reads the logs of all datasets. The error has an exit code.
+func (r *Run) Logs(ctx context.Context) ([]*sink.Log, error) {
+	logs := make([]*sink.Log, len(r.Datasets))
+	err := r.Each(ctx, func(_ context.Context, i int, d *Dataset) (err error) {
+		logs[i], err = d.Log()
+		return err
+	})
+	if err != nil {
+		return nil, r.Error(err)
+	}
+	return logs, nil
+}

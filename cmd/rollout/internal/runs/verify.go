@@ -1,0 +1,107 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// Verify verifies all datasets. In a fleet, it also compares the samples of each partition with its tasks. The
+// error has an exit code.
+func (r *Run) Verify(ctx context.Context, o sink.VerifyOptions) (sum sink.VerifyReport, err error) {
+	reports := make([]sink.VerifyReport, len(r.Datasets))
+	var mu sync.Mutex
+	err = r.Each(ctx, func(ctx context.Context, i int, d *Dataset) (err error) {
+		own := o
+		own.Store = d.Store
+		if reports[i], err = sink.Verify(ctx, d.dir, own); err != nil {
+			return d.Wrap(err)
+		}
+		if r.Fleet == nil {
+			return nil
+		}
+		found, err := r.compare(d)
+		mu.Lock()
+		defer mu.Unlock()
+		reports[i].Problems, reports[i].ProblemCount = append(reports[i].Problems, found...), reports[i].ProblemCount+int64(len(found))
+		return err
+	})
+	if err != nil {
+		return sum, r.Error(err)
+	}
+	if len(reports) == 1 && r.Fleet == nil {
+		return reports[0], nil
+	}
+	for i := range reports {
+		add(&sum, &reports[i], &r.Datasets[i], o.MaxProblems)
+	}
+	return sum, nil
+}
+
+func add(sum, of *sink.VerifyReport, d *Dataset, most int) {
+	sum.Commits += of.Commits
+	sum.Shards += of.Shards
+	sum.Bytes += of.Bytes
+	sum.Samples += of.Samples
+	sum.Failed += of.Failed
+	sum.Rows += of.Rows
+	sum.Failures += of.Failures
+	sum.Tokens.Add(of.Tokens)
+	sum.ProblemCount += of.ProblemCount
+	for _, err := range of.Problems {
+		if len(sum.Problems) < most {
+			sum.Problems = append(sum.Problems, d.Wrap(err))
+		}
+	}
+	for _, name := range of.Orphans {
+		sum.Orphans = append(sum.Orphans, d.Name+"/"+name)
+	}
+}
+
+// compare compares the log of a partition with the tasks of the plan. It returns the problems.
+func (r *Run) compare(d *Dataset) (found []error, err error) {
+	problem := func(format string, args ...any) {
+		found = append(found, &sink.CorruptError{Path: "_commits", Row: -1, Err: fmt.Errorf(format, args...)})
+	}
+	list, err := r.Fleet.Tasks(r.Store, d.Partition)
+	if exit.Code(err) == exit.Verify {
+		return []error{err}, nil
+	}
+	var log *sink.Log
+	if err == nil {
+		log, err = d.Log()
+	}
+	if errors.Is(err, sink.ErrCorrupt) {
+		return nil, nil // Verify reports it
+	}
+	if err != nil {
+		return nil, err
+	}
+	planned, has := map[string]bool{}, map[string]bool{}
+	for _, t := range list {
+		for i := range t.Samples {
+			planned[collector.SampleKey(t, i)] = true
+		}
+	}
+	for i := range log.Commits {
+		for _, s := range log.Commits[i].Samples {
+			if !planned[s.Key] && !has[s.Key] {
+				problem("sample %s is in no task of the partition", s.Key)
+			}
+			has[s.Key] = true
+		}
+	}
+	for _, t := range list {
+		for i := range t.Samples {
+			if key := collector.SampleKey(t, i); log.Sealed() && !has[key] {
+				problem("sample %s is missing, although the log is sealed", key)
+			}
+		}
+	}
+	return found, nil
+}
