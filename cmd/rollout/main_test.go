@@ -30,6 +30,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/subprocess"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/store/storetest"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected output in the scripts")
@@ -47,6 +48,7 @@ var programs string
 type tests struct{ *testing.M }
 
 func (m tests) Run() int {
+	storetest.Setenv()
 	programs = filepath.Join(os.TempDir(), fmt.Sprintf("rollout-test-%d", os.Getpid()))
 	defer func() { _ = os.RemoveAll(programs) }()
 	return m.M.Run()
@@ -68,6 +70,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("CONFIGS", configs)
 			e.Setenv("TOKENIZERS", filepath.Join(filepath.Dir(exchanges), "tokenizers"))
 			e.Setenv("TMPDIR", e.WorkDir)
+			e.Setenv("AWS_ENDPOINT_URL", storetest.Nowhere)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

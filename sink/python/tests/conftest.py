@@ -28,6 +28,8 @@ MODEL = "sglang//models/qwen3"
 def pytest_configure() -> None:
     # Without this, SIGTERM would leave the servers running.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # The URL of a bucket without an endpoint leads nowhere, not to a public host.
+    os.environ["AWS_ENDPOINT_URL"] = "http://127.0.0.1:1"
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

@@ -27,13 +27,17 @@ const (
 	Secret = "test-secret"
 )
 
+// Nowhere is the URL of an endpoint that cannot be reached. It is a default for tests, so that no URL
+// without an endpoint leads to a public host.
+const Nowhere = "http://127.0.0.1:1"
+
 // Setenv sets the environment of this process to the credentials of a [Server], without any other
 // setting of the user. Call it from TestMain.
 func Setenv() {
 	for name, value := range map[string]string{
 		"AWS_ACCESS_KEY_ID": Key, "AWS_SECRET_ACCESS_KEY": Secret, "AWS_SESSION_TOKEN": "",
 		"AWS_PROFILE": "", "AWS_SHARED_CREDENTIALS_FILE": "testdata/none", "AWS_CONFIG_FILE": "testdata/none",
-		"AWS_ENDPOINT_URL": "", "AWS_ENDPOINT_URL_S3": "", "AWS_REGION": "", "AWS_DEFAULT_REGION": "",
+		"AWS_ENDPOINT_URL": Nowhere, "AWS_ENDPOINT_URL_S3": "", "AWS_REGION": "", "AWS_DEFAULT_REGION": "",
 		"AWS_EC2_METADATA_DISABLED": "true",
 	} {
 		_ = os.Setenv(name, value) // the names are valid

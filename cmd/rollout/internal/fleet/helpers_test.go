@@ -26,9 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = os.Setenv("AWS_ACCESS_KEY_ID", storetest.Key)
-	_ = os.Setenv("AWS_SECRET_ACCESS_KEY", storetest.Secret)
-	_ = os.Setenv("AWS_REGION", "eu-north-1")
+	storetest.Setenv()
 	os.Exit(m.Run()) //nolint:forbidigo // the tests end here
 }
 
