@@ -102,7 +102,7 @@ func TestCleanHarness(t *testing.T) {
 	h := newHarnessRun(t, agentPrompts(tasks), tasks, "")
 	h.gate.hold = tasks + 1 // no call is answered
 	p := h.start(t, "rollout", "--quiet")
-	waitFor(t, "calls of all agents", func() bool { return h.gate.count() >= tasks || !p.alive() })
+	waitFor(t, "calls of all agents", func() bool { return h.gate.sessions() >= tasks || !p.alive() })
 	h.killHard(p)
 	clean := func(args ...string) string {
 		t.Helper()

@@ -19,9 +19,10 @@
 // requests must have the same tools or the same system message.
 //
 // A call continues the call whose answer is the last one in its request. If several answers qualify,
-// the same arguments come first, then the most tokens in common with the prompt. Of equal
-// answers, a delivered one comes first, then the one that the repeated request continues, then the latest
-// without a continuation. There are two additions:
+// the same arguments come first, then the most tokens in common with the prompt. Of equal answers, a
+// delivered one comes first, then the one that the repeated request continues, then the latest without
+// a continuation. If the messages before an answer are others, its ids alone do not prove that it was
+// read, because some engines count them from 0 in every conversation. There are two additions:
 //
 //   - A call continues the call whose prompt and output are the beginning of its prompt, unless the
 //     message in the place of the output is the answer of another call.

@@ -84,6 +84,15 @@ func TestEvidence(t *testing.T) {
 			c.call(done)
 		}, "1:main0 2:main0!cut_answer 3:main0 4:main0!superseded 5:main0", 1, "I fixed it"},
 
+		{"a call of another history has the id of a lost call", func(h *harness) {
+			m := h.mainConv().turn(does("s", "agent", "{}"))
+			x, y := h.subConv("look"), h.subConv("look again")
+			x.call(does("bash:0", "bash", `{"cmd": "ls"}`), undelivered)
+			x.call(says("I looked."))
+			y.add(does("bash:0", "bash", `{"cmd": "pwd"}`), result("bash:0", "/")).call(says("I looked again."))
+			m.add(result("s", "I looked.")).call(done)
+		}, "1:main0 2:subagent1!superseded 3:subagent2 4:subagent1 5:main0", 3, "I fixed it"},
+
 		{"equal calls of two subagents, one after the other, with different results", func(h *harness) {
 			m := h.mainConv().turn(does("s", "agent", "{}"))
 			x, y, equal := h.subConv("look"), h.subConv("look"), does("bash:0", "bash", `{"cmd": "ls"}`)

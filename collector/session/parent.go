@@ -154,7 +154,8 @@ func (b *builder) coincides(c, e *call) bool {
 // the same text and arguments comes before an answer that only has the same tool-call ids, and a
 // request with exactly the messages before p comes before others. If the messages before p are others,
 // the message proves an answer that had ended, and that was not yet in its own request: a request can
-// begin with an example of an answer, and a conversation can contain equal answers.
+// begin with an example of an answer, and a conversation can contain equal answers. Then the ids alone
+// prove nothing: some engines count them from 0 in every conversation.
 func (b *builder) answerAt(c *call, p int) (best continuation) {
 	m := b.message(c.Messages[p])
 	if !m.isAnswer() {
@@ -184,9 +185,7 @@ func (b *builder) answerAt(c *call, p int) (best continuation) {
 	if k := b.best(c, b.byAnswer[m.full], contains); k.from != nil {
 		return k
 	}
-	k := b.best(c, b.byAnswer[m.number], contains)
-	k.proved = len(b.byAnswer[m.number]) == 1 && k.from != nil && first(k.from)
-	return k
+	return b.best(c, b.byAnswer[m.number], contains)
 }
 
 // only returns the best of the calls that fit. It is proved if no other call fits.

@@ -195,6 +195,7 @@ func FuzzSessionStream(f *testing.F) {
 		"data: {\"choices\":\ndata:[],\"usage\":{}}\n\n\n\ndata:[DONE]\n\n",
 		"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":1,\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":\"{\"}},{\"function\":{\"arguments\":null}}]},\"finish_reason\":\"stop\"}]}\n\n",
 		"data: x\n\n", "data: {}\n\n", "\n\n", ":\n", "data", first + "\n" + first + "\n\n",
+		"data: {\"prompt_token_ids\":[\n]}\n\n",
 	} {
 		f.Add([]byte(text), uint64(1))
 	}
@@ -218,10 +219,16 @@ func FuzzSessionStream(f *testing.F) {
 		if got.Answer != nil && !json.Valid(got.Answer) {
 			t.Errorf("the recorded message is not JSON: %s", got.Answer)
 		}
-		for event := range strings.SplitSeq(whole, "\n\n") {
+		for event := range strings.SplitSeq(strings.ReplaceAll(whole, "\r\n", "\n"), "\n\n") {
+			var lines []string
+			for line := range strings.SplitSeq(event, "\n") {
+				if data, ok := strings.CutPrefix(line, "data:"); ok { // a client ignores other lines
+					lines = append(lines, data)
+				}
+			}
+			data := strings.Join(lines, "\n")
 			var doc map[string]json.RawMessage // unlike a struct, with the exact names
-			data, ok := strings.CutPrefix(event, "data: ")
-			if !ok || !utf8.ValidString(data) || json.Unmarshal([]byte(data), &doc) != nil {
+			if !utf8.ValidString(data) || json.Unmarshal([]byte(data), &doc) != nil {
 				continue
 			}
 			var choices []map[string]json.RawMessage

@@ -71,7 +71,7 @@ class Loop:
         settings = {"server": self.url, "model": "sglang//models/qwen3", "samples": 8, "flags": ["--reward=exact"]}
         with rollout.collect(tasks=tasks, out=self.folder / "run1", max_ahead=max_ahead, ack=ack, **settings) as collector:
             noted = Noted(collector, self.given, ack)
-            return list(loop()(self.policy, self.policy.logprobs_of, self.push, noted, str(self.folder / "c.pt"), steps=steps, rate=0.03))
+            return list(loop()(self.policy, self.policy.logprobs_of, self.push, noted, str(self.folder / "c.pt"), steps=steps, rate=0.015))
 
 
 @pytest.fixture
@@ -83,10 +83,10 @@ def training(simulator: Callable[..., tuple[str, Path]], tmp_path: Path) -> Iter
 
 
 def test_the_policy_learns(training: Loop) -> None:
-    steps = training.train(24)
-    assert [step for step, _, _ in steps] == list(range(1, 25))
+    steps = training.train(32)
+    assert [step for step, _, _ in steps] == list(range(1, 33))
     rewards = [reward for _, reward, _ in steps]
-    # 0.50 to 0.55 was seen. Of 256 guesses among four, 0.42 are right once in 10^9.
+    # 0.6 to 0.9 was seen. Of 256 guesses among four, 0.42 are right once in 10^9.
     assert sum(rewards[:4]) / 4 < 0.4 and sum(rewards[-8:]) / 8 > 0.42, rewards
     versions = [row["policy_version_min"] for group in training.given for row in group.rows]
     known = [v for v in versions if v is not None]

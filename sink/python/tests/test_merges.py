@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import tempfile
 import threading
 from collections.abc import Callable
@@ -189,6 +190,25 @@ def test_an_epoch_goes_on_after_merges(tmp_path: Path, fmt: str, workers: int, m
             again = loader(rank)
             again.load_state_dict(json.loads(json.dumps(states[n][rank])))
             assert [[described(g) for g in b] for b in again] == whole[rank][n + 1 :]
+
+
+def test_a_shard_is_found_although_its_merge_is_merged_during_the_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(tmp_path / "run")
+    small(run, 6)
+    (shard, *_) = log.shards(run.dir)
+    run.merge([1, 2, 3])
+    run.finish()
+    listed, plans = os.listdir, [lambda: run.merge(run.counting()), run.finish]
+
+    def listdir(path: Any) -> list[str]:
+        names = listed(path)
+        while plans and str(path).endswith("_commits"):
+            plans.pop(0)()
+        return names
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    found, begin = log.find(shard)
+    assert begin == 0 and os.path.exists(found.path) and found.merged and not plans
 
 
 def test_batches_of_a_followed_run_go_on_after_merges(tmp_path: Path) -> None:

@@ -239,15 +239,11 @@ class Log:
         for look in range(LOOKS):
             there = self._listed()
             for merge in reversed(there):
-                if not _holds(self._replaces(merge), seq):
-                    continue
-                found = self._whole(merge)
-                if found is not None:
+                if _holds(self._replaces(merge), seq) and (found := self._whole(merge)) is not None:
                     return found
-                break
-            else:
+            if self._listed() == there:
                 return None
-            time.sleep(0.001 * (1 << look))
+            time.sleep(0.001 * (1 << look))  # a merge replaced entries during the look
         return None
 
     def _path(self, seq: int) -> str:
