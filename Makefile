@@ -37,6 +37,10 @@ wheel: ## build the Python wheel of this platform in dist
 release: ## build the wheels, archives and checksums of all platforms in dist/release, and compare them with a second build
 	.ci/release
 
+.PHONY: image
+image: ## build the container image in dist/image.tar, without a container engine, and test it; exit status 75 if a package is not available
+	.ci/image.sh dist/image.tar
+
 .PHONY: demo
 demo: build ## collect from a simulated server and show the results; kill a collector and resume its run
 	.ci/demo.sh
@@ -127,7 +131,7 @@ lint: $(LINT) python ## run golangci-lint, a 32-bit vet of the core, and mypy an
 	$(LINT) run ./...
 	GOARCH=386 $(GO) vet ./tokenize/... ./collector/session/...
 	cd sink/python && $(CURDIR)/$(PYTHON) -m mypy --cache-dir $(CURDIR)/.build/mypy
-	$(PYTHON) -m ruff check --no-cache --config sink/python/pyproject.toml sink/python .ci/dist.py
+	$(PYTHON) -m ruff check --no-cache --config sink/python/pyproject.toml sink/python .ci/dist.py .ci/image.py
 
 $(LINT): Makefile
 	GOBIN=$(CURDIR)/$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_V)
