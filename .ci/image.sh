@@ -12,8 +12,7 @@ say() { echo "image: $*" >&2; }
 die() { say "$*"; exit 1; }
 
 work=$(mktemp -d)
-registry=
-trap '[ -z "$registry" ] || kill "$registry"; wait; rm -rf "$work"' EXIT
+. .ci/servers.sh
 .ci/image.py "$work/image.tar"
 (umask 077 && TZ=Asia/Tokyo .ci/image.py "$work/again.tar" 2>/dev/null)
 cmp "$work/image.tar" "$work/again.tar" || die 'a second build gives other bytes'
@@ -23,14 +22,8 @@ mv "$work/image.tar" "$1"
 GOBIN=$work GOFLAGS=-trimpath CGO_ENABLED=0 ${GO:-go} install "github.com/google/go-containerregistry/cmd/crane@$crane" ||
   { say "$1 was NOT CHECKED: crane is not available here"; exit 75; }
 PATH=$work:$PATH
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-crane registry serve --address "127.0.0.1:$port" > "$work/registry.log" 2>&1 &
-registry=$!
-for _ in $(seq 100); do
-  (: < "/dev/tcp/127.0.0.1/$port") 2>/dev/null && break
-  kill -0 "$registry" || die "the registry does not start: $(cat "$work/registry.log")"
-  sleep 0.1
-done
+port=$(free)
+start registry crane registry serve --address "127.0.0.1:$port"
 image=127.0.0.1:$port/rollout
 tar -xf "$1" -C "$work/layout"
 crane push "$work/layout" "$image" > "$work/push.log" 2>&1 || die "crane cannot push the image: $(cat "$work/push.log")"
