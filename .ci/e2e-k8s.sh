@@ -72,6 +72,7 @@ k create secret generic rollout --from-env-file "$work/env"
 apply() { k apply --server-side --validate=strict --warnings-as-errors "$@"; }
 apply -k configs/k8s/job
 apply -k configs/k8s/deployment
+k scale deployment rollout --replicas=50
 # refused CHANGE TEXT expects that the API server refuses the changed Job with a text.
 refused() {
   local said

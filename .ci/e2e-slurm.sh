@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 say() { echo "e2e-slurm: $*" >&2; }
-die() { say "$*"; tail -20 "$work"/*.log >&2; exit 1; }
+die() { say "$*"; tail -n 20 "$work"/*.log >&2; exit 1; }
 root=$PWD/.build/slurm
 status=0
 .ci/debian.sh "$root" slurmctld slurmd slurm-client munge || status=$?
@@ -28,7 +28,7 @@ pids+=($!)
 await munged test -S "$work/run/munge"
 host=$(hostname -s) node=$(free) port=$(free)
 # JobRequeue=0: only jobs with --requeue start again. cred_expire is the time before a requeued task can start again, 120 s by default. KillWait is the time
-# between SIGTERM and SIGKILL, 30 s by default. Samples take up to 30 s, so not all of them finish in it.
+# between SIGTERM and SIGKILL, 30 s by default. Samples take up to a minute, so not all of them finish in it.
 cat > "$SLURM_CONF" <<CONF
 ClusterName=test
 SlurmctldHost=$host(127.0.0.1)
@@ -64,7 +64,7 @@ idle() { sinfo --noheader --format %T | grep -qx idle; }
 await slurmd idle
 
 port=$(free)
-start simulate rollout simulate --listen "127.0.0.1:$port" --input-ids --scripted 100 --calls 1,1 --latency 1s..30s --write-tasks "$work/tasks.jsonl"
+start simulate rollout simulate --listen "127.0.0.1:$port" --input-ids --scripted 60 --calls 1,1 --latency 1s..60s --write-tasks "$work/tasks.jsonl"
 export STORE=$work/store TMPDIR=$work/tmp
 rollout plan --server "http://127.0.0.1:$port" --max-in-flight 16 --model sglang//models/qwen3 --tasks "$work/tasks.jsonl" --partitions 16 --out "$STORE"
 job=$(sbatch --parsable --array=0-1 --chdir="$work" configs/slurm/rollout.sbatch)
