@@ -121,7 +121,7 @@ worker() {
   chown 65532:65532 "$work/$1/spool" "$work/$1/tmp"
   port=$(free)
   start "$1" unshare --mount python3 "$work/container.py" "$work" "$1" "$port"
-  pid=${pids[-1]}
+  pid=$!
 }
 # get PATH prints a page of the worker that was started last.
 get() { curl --silent --fail "http://127.0.0.1:$port$1"; }
@@ -139,11 +139,12 @@ await first ten
 before=$(finished)
 began=$(date +%s)
 kill -TERM "$pid"
-{ sleep "$grace" && kill -KILL "$pid"; } 2>/dev/null &
-killer=$!
+while kill -0 "$pid" 2>/dev/null; do
+  [ $(($(date +%s) - began)) -lt "$grace" ] || { kill -KILL "$pid"; break; }
+  sleep 0.1
+done
 status=0
 wait "$pid" || status=$?
-kill "$killer" 2>/dev/null || true
 [ "$status" = 130 ] || die "the interrupted worker ends with $status after $(($(date +%s) - began)) s: $(tail -5 "$work/first.log")"
 held=$("$python" .ci/fleetcheck.py "$work/s3/bucket/run1")
 say "SIGTERM after $before samples: ended after $(($(date +%s) - began)) s of $grace s, and the bucket holds $held samples"
@@ -156,5 +157,5 @@ worker third
 wait "$second" || die "the second worker fails: $(tail -5 "$work/second.log")"
 wait "$pid" || die "the third worker fails: $(tail -5 "$work/third.log")"
 "$python" .ci/fleetcheck.py "$work/s3/bucket/run1" --complete >/dev/null
-! grep -rq test-secret "$work"/*.log || die 'a log contains the secret key'
+! grep -rlF test-secret "$work"/*.log "$work/s3" "$work/second" >&2 || die 'these files contain the secret key'
 say 'the run is complete, and each sample is in the bucket once'

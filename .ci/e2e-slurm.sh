@@ -24,7 +24,6 @@ python=${ROLLOUT_PYTHON:-$PWD/.build/venv/bin/python}
 "$root/usr/sbin/mungekey" -c -k "$work/munge.key"
 "$root/usr/sbin/munged" --foreground --force --socket="$work/run/munge" --key-file="$work/munge.key" \
   --log-file="$work/munge-more.log" --pid-file="$work/run/munged.pid" --seed-file="$work/run/seed" > "$work/munged.log" 2>&1 &
-pids+=($!)
 await munged test -S "$work/run/munge"
 host=$(hostname -s) node=$(free) port=$(free)
 # JobRequeue=0: only jobs with --requeue start again. cred_expire is the time before a requeued task can start again, 120 s by default. KillWait is the time

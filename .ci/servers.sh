@@ -2,9 +2,9 @@
 # logs of the servers, and port, the port of the next server. At its exit, the servers are stopped and the folder is removed.
 # shellcheck shell=bash disable=SC2154 # work and port
 
-pids=()
 stop() {
-  kill "${pids[@]}" 2>/dev/null || true
+  # shellcheck disable=SC2046 # a list
+  kill $(jobs -p) 2>/dev/null || true
   wait
   rm -rf "$work"
 }
@@ -15,7 +15,6 @@ start() {
   local name=$1
   shift
   "$@" > "$work/$name.log" 2>&1 &
-  pids+=($!)
   await "$name" opened
 }
 opened() { (: < "/dev/tcp/127.0.0.1/$port"); }
@@ -27,7 +26,7 @@ await() {
   shift
   for _ in $(seq 600); do
     ! "$@" >/dev/null 2>&1 || return 0
-    kill -0 "${pids[-1]}" 2>/dev/null || break
+    kill -0 $! 2>/dev/null || break
     sleep 0.1
   done
   echo "$0: $name: gave up waiting for: $*" >&2
