@@ -6,13 +6,14 @@
 set -euo pipefail
 dir=$1
 shift
-[ "$(cat "$dir/.packages" 2>/dev/null)" != "$*" ] || exit 0
+packages=$*
+[ "$(cat "$dir/.packages" 2>/dev/null)" != "$packages" ] || exit 0
 missing() {
-  echo "debian: $1: Debian's packages $names are not available here" >&2
+  echo "debian: $1: Debian's packages $packages are not available here" >&2
   exit 75
 }
-names=$*
 command -v apt-get >/dev/null || missing 'no apt-get'
+apt-get update -qq 2>/dev/null || true # without root, apt has only the lists of an earlier update
 names=$(apt-get install --print-uris -qq --reinstall --no-install-recommends "$@" | sed -n "s/^'[^']*' \([^_]*\)_.*/\1/p") || missing 'apt-get install'
 rm -rf "$dir"
 mkdir -p "$dir/.debs"
@@ -22,4 +23,4 @@ apt-get download -qq -o APT::Sandbox::User=root $names || missing 'apt-get downl
 for deb in *.deb; do dpkg-deb -x "$deb" ..; done
 cd ..
 rm -r .debs
-echo "$*" > .packages
+echo "$packages" > .packages
