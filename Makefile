@@ -6,6 +6,7 @@ BIN     := .build/bin
 PYTHON  := .build/venv/bin/python
 LINT    := $(BIN)/golangci-lint
 LINT_V  := v2.15.0
+KUSTOMIZE_V := v5.7.1
 FUZZTIME ?= 30s
 BENCH   ?= .
 KILLS   ?= 200
@@ -36,6 +37,10 @@ wheel: ## build the Python wheel of this platform in dist
 .PHONY: release
 release: ## build the wheels, archives and checksums of all platforms in dist/release, and compare them with a second build
 	.ci/release
+
+.PHONY: image
+image: ## build the container image in dist/image.tar, without a container engine, and test it; exit status 75 if a package is not available
+	.ci/image.sh dist/image.tar
 
 .PHONY: demo
 demo: build ## collect from a simulated server and show the results; kill a collector and resume its run
@@ -118,16 +123,34 @@ stores: ## install the S3 servers versitygw, moto and s3proxy into .build/stores
 e2e-store: python ## test sink/store against versitygw and moto, also through a proxy with faults, and check that s3proxy is refused
 	.ci/e2e-store.sh
 
+.PHONY: e2e-k8s
+e2e-k8s: image python ## apply configs/k8s to a real Kubernetes API server without nodes, and run its containers here with a bucket; needs root; exit status 75 if a package is not available
+	.ci/e2e-k8s.sh dist/image.tar
+
+.PHONY: e2e-slurm
+e2e-slurm: build python ## run configs/slurm with Debian's Slurm, and requeue a worker; needs root; exit status 75 if a package is not available
+	.ci/e2e-slurm.sh
+
 .PHONY: hostile
 hostile: ## test the program against every kind of bad server, for each kind of request
 	HOSTILE=all $(GO) test -p 1 -count 1 -timeout 30m -parallel 8 -run '^TestGateHostileServers$$' ./cmd/rollout
 
 .PHONY: lint
-lint: $(LINT) python ## run golangci-lint, a 32-bit vet of the core, and mypy and ruff on the Python package
+lint: $(LINT) python manifests ## run golangci-lint, a 32-bit vet of the core, and mypy and ruff on the Python package
 	$(LINT) run ./...
 	GOARCH=386 $(GO) vet ./tokenize/... ./collector/session/...
 	cd sink/python && $(CURDIR)/$(PYTHON) -m mypy --cache-dir $(CURDIR)/.build/mypy
-	$(PYTHON) -m ruff check --no-cache --config sink/python/pyproject.toml sink/python .ci/dist.py
+	$(PYTHON) -m ruff check --no-cache --config sink/python/pyproject.toml sink/python .ci/dist.py .ci/image.py .ci/fleetcheck.py
+
+.PHONY: manifests
+manifests: $(BIN)/kustomize python ## compare the manifests of configs/k8s with the schemas of Kubernetes
+	set -e; for d in job deployment; do \
+		$(BIN)/kustomize build configs/k8s/$$d > .build/$$d.yaml; \
+		$(dir $(PYTHON))kubernetes-validate --strict --quiet .build/$$d.yaml; done
+
+$(BIN)/kustomize: Makefile
+	GOBIN=$(CURDIR)/$(BIN) $(GO) install sigs.k8s.io/kustomize/kustomize/v5@$(KUSTOMIZE_V)
+	@touch $@
 
 $(LINT): Makefile
 	GOBIN=$(CURDIR)/$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_V)

@@ -15,29 +15,7 @@ if [ $status != 0 ]; then
 fi
 
 work=$(mktemp -d "$stores/run-XXXXXX") # not in /tmp: versitygw needs extended attributes
-pids=()
-stop() {
-  kill "${pids[@]}" 2>/dev/null || true
-  wait
-  rm -rf "$work"
-}
-trap stop EXIT
-# start NAME COMMAND… starts a server and waits until its port, $port, is open.
-start() {
-  local name=$1
-  shift
-  "$@" > "$work/$name.log" 2>&1 &
-  pids+=($!)
-  for _ in $(seq 600); do
-    ! (: < "/dev/tcp/127.0.0.1/$port") 2>/dev/null || return 0
-    kill -0 "${pids[-1]}" 2>/dev/null || break
-    sleep 0.1
-  done
-  echo "e2e-store: $name does not start:" >&2
-  tail -20 "$work/$name.log" >&2
-  exit 1
-}
-free() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+. .ci/servers.sh
 location() { echo "$1=s3://bucket?endpoint_override=http://127.0.0.1:$port"; }
 
 mkdir -p "$work/versitygw/bucket" "$work/s3proxy/bucket"
