@@ -349,6 +349,7 @@ var fragments = map[string]string{
 	"import json":           "TestThoughtsAreNotScored, as a scorer",
 	"import sys":            "TestHarnessPage, as an agent",
 	"def logprobs_of(ids):": "test_toy.py",
+	`dataset = rollout.Dataset("s3://bucket/run1?region=eu-north-1")                           # or ?endpoint_override=http://host:9000`: "test_bucket.py",
 }
 
 // command matches a line that a block without a language must not contain.

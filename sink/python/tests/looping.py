@@ -7,7 +7,8 @@ A checkpoint is the file FOLDER/checkpoint.json: the state of the collection and
 weights, the groups they were trained with. OPTIONS is the JSON of the arguments of collect.
 PLANT in the environment plants a fault in what the trainer saves, so that after a kill a group
 comes twice or never: "double" saves the state before the group that was just trained; "lost"
-saves the state after a group that is trained next.
+saves the state after a group that is trained next. With the option hold, it waits to be killed when
+it has trained so many groups.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ def save(folder: Path, state: dict[str, Any], trained: list[str]) -> None:
 
 
 def main(folder: Path, config: dict[str, Any], options: dict[str, Any], plant: str | None) -> None:
+    hold = options.pop("hold", None)
+    if plant and not (folder / "checkpoint.json").exists():
+        hold = 6
     saved = json.loads((folder / "checkpoint.json").read_text()) if (folder / "checkpoint.json").exists() else None
     trained: list[str] = saved["trained"] if saved else []
     state = saved["state"] if saved else None
@@ -45,7 +49,7 @@ def main(folder: Path, config: dict[str, Any], options: dict[str, Any], plant: s
             assert group.missing == 0 and len({r["sample_index"] for r in group.rows}) + group.failed + group.empty == group.size
             if plant == "lost":
                 save(folder, c.state_dict(), trained)
-            if plant and saved is None and len(trained) == 6:
+            if len(trained) == hold:
                 time.sleep(600)  # until it is killed
             time.sleep(0.05)  # a training step
             trained.append(group.id)

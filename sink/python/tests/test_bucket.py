@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -433,3 +434,14 @@ def test_bad_plans(tmp_path: Path, plan: bytes, error: type[Exception]) -> None:
     (tmp_path / "fleet.json").write_bytes(plan)
     with pytest.raises(error):
         rollout.Dataset(tmp_path)
+
+
+def test_the_block_of_the_page(own: Bucket, written: dict[str, Path]) -> None:
+    """DuckDB and Hugging Face datasets read the table of a run in a bucket."""
+    page = (Path(__file__).parents[1] / "README.md").read_text()
+    block = page.split("```py\ndataset = rollout.Dataset(\"s3://")[1].split("```")[0]
+    block = re.sub(r"s3://bucket/run1[^\"]*", own.upload(written["parquet"]), 'dataset = rollout.Dataset("s3://' + block)
+    names: dict[str, Any] = {"rollout": rollout, "duckdb": pytest.importorskip("duckdb"), "datasets": pytest.importorskip("datasets")}
+    exec(block.replace("duckdb.sql(", "mean = duckdb.sql("), names)
+    assert len(names["rows"]) == len(names["hf"]) == sum(len(g.rows) for g in names["dataset"])
+    assert names["mean"].fetchall()[0][0] == pytest.approx(names["rows"]["reward"].to_numpy().mean())

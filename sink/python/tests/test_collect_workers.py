@@ -45,6 +45,7 @@ def collect(server: Server, tmp_path: Path) -> Iterator[Callable[..., rollout.Co
     of any collection can be alive."""
     pids: set[int] = set()
     made: list[rollout.Collection] = []
+    others = set(threading.enumerate())  # an iterable of another test can still wait
 
     def start(tasks: Any = (), **options: Any) -> rollout.Collection:
         options = {"out": tmp_path / "run", "samples": 2, "workers": N, "timeout": PATIENCE, **options}
@@ -56,7 +57,7 @@ def collect(server: Server, tmp_path: Path) -> Iterator[Callable[..., rollout.Co
         pids |= {w._child.process.pid for w in getattr(c._supervisor, "workers", []) if w._child}
         c.close()
     assert not [pid for pid in pids if alive(pid)]
-    wait_for(lambda: not [t for t in threading.enumerate() if t.name.startswith("rollout-")])  # the iterable's thread ends with its current task
+    wait_for(lambda: not [t for t in set(threading.enumerate()) - others if t.name.startswith("rollout-")])  # the iterable's thread ends with its current task
 
 
 def runs(folder: Path) -> list[Path]:
@@ -301,9 +302,9 @@ def test_async_iteration_pauses_and_drains(collect: Callable[..., rollout.Collec
 def test_a_killed_trainer_resumes_all_workers(server: Server, tmp_path: Path) -> None:
     """Each group is trained once, from the last checkpoint on."""
     (tmp_path / "tasks.jsonl").write_text("\n".join(server[1].read_text().splitlines()[:30]))
-    wishes = json.dumps({"config": config(server), "samples": 2, "max_ahead": 4, "workers": N})
+    wishes = {"config": config(server), "samples": 2, "max_ahead": 4, "workers": N}
     for end, how in ((4, signal.SIGKILL), (12, signal.SIGINT), (30, None)):
-        trainer = subprocess.Popen([sys.executable, LOOPING, tmp_path, wishes], stderr=subprocess.DEVNULL)
+        trainer = subprocess.Popen([sys.executable, LOOPING, tmp_path, json.dumps({**wishes, "hold": end + 8})], stderr=subprocess.DEVNULL)
         try:
             if how is None:
                 assert trainer.wait(PATIENCE) == 0
