@@ -173,10 +173,10 @@ loopkill: python ## kill the collector and the trainer of a training loop COLLEC
 	COLLECT_KILLS=$(COLLECT_KILLS) COLLECT_STOPPED=60 .ci/pytest.sh test_collect_run.py -k 'kills or stops' -s
 
 .PHONY: raytest
-raytest: python ## test rollout.collect() in Ray actors; installs Ray into .build/ray
+raytest: python ## test rollout.ray and rollout.collect() on Ray, while a node dies; installs Ray into .build/ray
 	test -x .build/ray/bin/python || $(PYTHON) -m venv .build/ray
-	.build/ray/bin/python -m pip install --quiet --disable-pip-version-check ray==2.49.2 numpy==1.26.4 pyarrow==25.0.0 pytest==9.2.0
-	ROLLOUT_PYTHON=$(CURDIR)/.build/ray/bin/python .ci/pytest.sh --source test_collect_ray.py
+	.build/ray/bin/python -m pip install --quiet --disable-pip-version-check ray==2.60.0 numpy==1.26.4 pyarrow==25.0.0 pytest==9.2.0
+	ROLLOUT_PYTHON=$(CURDIR)/.build/ray/bin/python .ci/pytest.sh --source test_ray.py test_collect_ray.py
 
 .PHONY: damage
 damage: ## damage the files of runs DAMAGES (400) times: the damage is found or harmless, and no sample is lost or duplicated

@@ -36,6 +36,7 @@ uses the settings of the plan; pass the flags of rollout collect to change them.
 	f.StringVar(&spool, "spool", "", "keep samples that are not yet in the store in the local folder `DIR`")
 	f.BoolVar(&o.JSON, "json", false, "print JSON lines: launch, status, commit, warning, done and group events")
 	f.BoolVar(&o.Quiet, "quiet", false, "print only errors")
+	f.BoolVar(&o.Attached, "attached", false, "end at once when standard input ends")
 	f.Bool("retry-failed", false, "")
 	_ = f.MarkHidden("retry-failed") // it is only refused with a better error
 	load := config.AddFlags(cmd, p.getenv, p.environ)

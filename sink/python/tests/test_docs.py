@@ -77,7 +77,7 @@ def test_python_block(
         env["PATH"] = os.pathsep.join([str(tmp_path), env["PATH"]])
     if importlib.util.find_spec("openai") is None:
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(STANDINS), env.get("PYTHONPATH")]))
-    for name in ("datasets", "torch"):
+    for name in ("datasets", "ray", "torch"):
         if re.search(rf"^(import|from) {name}\b", code, re.MULTILINE):
             pytest.importorskip(name)
     command = [sys.executable, "-W", "error::ResourceWarning", "-c", code]
@@ -90,6 +90,10 @@ def test_python_block(
 @pytest.mark.parametrize("name", sorted(m.name for m in pkgutil.walk_packages(package.__path__, "rollout.") if not m.name.endswith("__main__")))
 def test_docstrings(quick_start: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(quick_start.parent)
+    if name == "rollout.ray" and importlib.util.find_spec("ray") is None:
+        with pytest.raises(ImportError, match="rollout.ray needs Ray on all nodes: pip install ray"):
+            importlib.import_module(name)
+        return
     failed, _ = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     assert failed == 0
 

@@ -48,6 +48,7 @@ class Child:
     """
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], secrets: Sequence[str], settings: bytes | None = None) -> None:
+        self._verb = "".join(command[1:2])
         self._secrets = list(secrets)
         self._config = ""  # the path of the settings file
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
@@ -137,7 +138,7 @@ class Child:
             elif line.startswith("rollout: "):
                 said_lines.append(line[len("rollout: ") :])
         text = said_lines[-1] if said_lines else "\n".join(lines[-5:]) or "no output on standard error"
-        return BY_STATUS.get(code, CollectError)(f"rollout collect, exit status {code}: {text}", code=code, hint=hint, lines=lines)
+        return BY_STATUS.get(code, CollectError)(f"rollout {self._verb}, exit status {code}: {text}", code=code, hint=hint, lines=lines)
 
 
 def stop(children: Sequence[Child], grace: float) -> None:

@@ -110,6 +110,8 @@ class Following:
         self._files = Files([], columns, check)
         self._parts = self._partitions(after)
         self._found: deque[Following] = deque()  # the partitions that have returned groups in their queues
+        self.origin = 0
+        """For a fleet, the number of the partition of the last returned group, in the list of cursors."""
         self._run_id, self._after = ("", START) if after is None or self._parts else parse(after, "after")
         self._name = self.run  # the given path: for a partition, the fleet's
         self._place = self._after  # the place of the last returned group
@@ -249,6 +251,7 @@ class Following:
     def _advance(self) -> None:
         """Move the cursor past the next group."""
         if self._found:
+            self.origin = self._parts.index(self._found[0])
             return self._found[0]._advance()
         seq, number, group = self._ready.popleft()
         self._place = (seq, number)

@@ -1,0 +1,373 @@
+"""Collects on a Ray cluster: workers are actors, and the groups reach the trainer as references to objects.
+
+    with rollout.ray.collect("run.yaml", tasks, out="s3://bucket/run1", workers=8, spool="/tmp/spool") as groups:
+        for reference in groups:
+            train(reference.get())          # here, or in another actor
+            state = groups.state_dict()     # save it with the model
+
+The run is a fleet: `rollout plan` splits its tasks into partitions, and each worker runs the process
+`rollout work`. The store alone decides which samples exist, so Ray can kill any process and any node. Nothing
+is lost, and no group comes twice.
+
+An actor on the trainer's node reads the groups and puts them into Ray's object store. It has no state of its
+own: each request contains the trainer's place. If this actor is killed, or if an object is lost with its node,
+the groups are read again from the store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import tempfile
+import threading
+import time
+import weakref
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rollout._args import filepath, instance, integer, real, texts
+from rollout._types import Group, Path
+from rollout.collecting._child import Child, back_off, stop
+from rollout.collecting._program import program
+from rollout.collecting._settings import Settings, settings
+from rollout.collecting.merged import partition
+from rollout.collecting.supervisor import LOCKED
+from rollout.collecting.tasks import Source
+from rollout.errors import CorruptError, FolderError, ToleranceError
+from rollout.runs import _store as store
+from rollout.runs.follow import Following
+from rollout.runs.log import Check
+from rollout.runs.select import Where
+
+try:
+    import ray
+    from ray.exceptions import ObjectLostError, RayError, RayTaskError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+except ImportError as err:
+    raise ImportError("rollout.ray needs Ray on all nodes: pip install ray", name=err.name) from err
+
+log = logging.getLogger("rollout.ray")
+
+AHEAD = 8
+"""The maximum number of groups in one answer of the reader. Two answers can wait in the object store."""
+GRACE = 30.0
+"""Seconds for a worker to end after SIGTERM."""
+TRIES = 12
+"""How many times in a row a process that crashes, or whose spool is locked, is started: for about a minute."""
+
+
+def collect(
+    config: Path | Mapping[str, Any] | None = None,
+    tasks: Iterable[Mapping[str, Any]] | Path | None = None,
+    *,
+    out: Path,
+    workers: int,
+    spool: Path,
+    partitions: int | None = None,
+    server: str | Sequence[str] | None = None,
+    model: str | None = None,
+    samples: int | None = None,
+    flags: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    num_cpus: float = 1,
+    resources: Mapping[str, float] | None = None,
+    where: Where | None = None,
+    columns: Sequence[str] | None = None,
+    check: Check = "sha256",
+    state: Mapping[str, Any] | None = None,
+    timeout: float | None = None,
+) -> Groups:
+    """Plan a fleet, or join the fleet that out already contains. Start workers, and return the groups.
+
+    config, tasks, server, model, samples: as for rollout.collect. All tasks are read first, so they cannot be an
+        async iterable. If out already contains a fleet, its settings apply, and tasks must be None or have the
+        same ids.
+    out: a URL such as s3://bucket/run1, or a folder that all nodes share.
+    partitions, flags: the number of partitions, and more flags of `rollout plan`.
+    workers, spool, env, num_cpus, resources: as for run. With workers=0, only other workers collect.
+    where, columns, check: which groups and columns to read, and how to check files, as for rollout.Dataset.
+    state: a result of state_dict(). None: the iteration begins with the first group.
+    timeout: seconds without a group before TimeoutError; None waits forever.
+
+    Raises FolderError if out contains another run or other tasks, and the error of `rollout plan` if it fails.
+    """
+    filepath("out", out)
+    for name, value in (("partitions", partitions), ("samples", samples)):
+        integer(name, value, 1, none=True)
+    instance("state", state, Mapping, "a state from state_dict()", none=True)
+    real("timeout", timeout, 0, none=True)
+    url = os.fspath(out) if store.remote(out) else os.path.abspath(out)
+    how = settings(config, {"server": server, "model": model, "samples": samples, "partitions": partitions}, flags, env)
+    _plan(url, how, tasks)
+    team = run(url, workers=workers, spool=spool, env=how.env, num_cpus=num_cpus, resources=resources)
+    return Groups(url, team, {"where": where, "columns": columns and list(columns), "check": check}, state, timeout)
+
+
+def run(
+    url: Path,
+    *,
+    workers: int,
+    spool: Path,
+    flags: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    num_cpus: float = 1,
+    resources: Mapping[str, float] | None = None,
+) -> Workers:
+    """Start actors that run `rollout work` for a planned fleet, and return at once.
+
+    url: the URL or the shared folder of the fleet.
+    spool: the path of a folder on a local disk of each node. Each worker has a subfolder.
+    flags: settings that differ from the plan, such as ["--server=http://10.0.0.7:8283"].
+    env: variables that are added to the environment of the processes. They reach the nodes through Ray.
+    num_cpus, resources: what each actor reserves on its node. Ray spreads the actors over the nodes. If a node
+        dies, its actors start again on any node that has these resources, as soon as there is one.
+    """
+    filepath("url", url)
+    filepath("spool", spool)
+    if not os.path.isabs(spool):
+        raise ValueError(f"spool={os.fspath(spool)!r}: must be an absolute path, because it is a folder of other machines")
+    integer("workers", workers, 0)
+    texts("flags", flags)
+    how, actor = settings(None, {}, flags, env), ray.remote(
+        num_cpus=num_cpus, resources=dict(resources or {}), max_restarts=-1, max_task_retries=-1, max_concurrency=2, scheduling_strategy="SPREAD"
+    )(_Worker)
+    return Workers([actor.remote(os.fspath(url), os.path.join(spool, str(i)), how) for i in range(workers)])
+
+
+def _plan(url: str, how: Settings, tasks: Iterable[Mapping[str, Any]] | Path | None) -> None:
+    """Plan a fleet, unless there is one. Check that the fleet has these tasks."""
+    fleet, ids, source = store.join(url, "fleet.json"), [], Source(tasks)
+    if source.wants_loop:
+        raise TypeError("tasks: an async iterable has no end that a plan could wait for: pass a list")
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        while tasks is not None and (task := source.take()) is not None:
+            ids.append(str(task["id"]).encode(errors="surrogatepass"))
+            file.write(json.dumps(task) + "\n")
+        file.flush()
+        if not store.exists(fleet):
+            given = [] if tasks is None else [f"--tasks={file.name}"]
+            child = Child([program(), "plan", f"--out={url}", *given, *how.flags], {**os.environ, **how.env}, how.secrets, how.body)
+            child._let_go()  # plan must not wait for tasks from its standard input
+            list(child.events())
+            error = child.error(child.wait())
+            if error is not None and not store.exists(fleet):  # otherwise another process has just planned it
+                raise error
+    planned = [int(part["tasks"]) for part in json.loads(store.read(fleet))["partitions"]]
+    count = Counter(partition(name, len(planned)) for name in ids)
+    if tasks is not None and planned != [count[i] for i in range(len(planned))]:
+        raise FolderError(f"{url}: the fleet was planned with other tasks", hint="pass the same tasks, pass tasks=None, or use another out")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A group in Ray's object store. A reference can be passed to any task or actor of the cluster."""
+
+    ref: Any
+    """Ray's reference to the rollout.Group. A task that has it as an argument receives the group."""
+    id: str
+    """The column group_id."""
+    partition: int
+    """The number of the group's partition among those that have tasks."""
+    cursor: Mapping[str, Any]
+    """The place after the group in the partition's log: run_id, seq, and the group's number in this commit."""
+    run: str
+    """The URL or the folder of the fleet."""
+    what: Mapping[str, Any]
+    """The arguments where, columns and check."""
+
+    def get(self) -> Group:
+        """Return the group. If the object is lost, read the group again from the store."""
+        try:
+            group: Group = ray.get(self.ref)
+            return group
+        except ObjectLostError:
+            return self.read()
+
+    def read(self) -> Group:
+        """Read the group from the store."""
+        folder, after = store.partitions(self.run)[self.partition], {**self.cursor, "groups": self.cursor["groups"] - 1}
+        group = Following(folder, after=after, **self.what).poll()
+        if group is None or group.id != self.id:
+            raise CorruptError(f"{folder}: commit {self.cursor['seq']} does not complete the group {self.id!r}")
+        return replace(group, run=self.run)
+
+
+class Workers(contextlib.AbstractContextManager["Workers"]):
+    """The workers of run(). They stop when all partitions are complete, at close(), and when their owner ends."""
+
+    def __init__(self, actors: Sequence[Any]) -> None:
+        self._runs = [actor.run.remote() for actor in actors]  # of the workers that have not ended
+        self._failed: list[Exception] = []
+        self._actors = actors
+        self._tolerance: ToleranceError | None = None
+        self.close = weakref.finalize(self, _close, actors)
+        """Stop the workers. In 30 s, they finish samples, and leave the others to other workers."""
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until all partitions are complete, or for some seconds. Raises the error of a worker if all workers
+        have failed, and ToleranceError if more samples failed than the settings allow."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while self._runs and (end is None or time.monotonic() < end):
+            self.waited(None, end)
+        if self._tolerance is not None:
+            raise self._tolerance
+
+    def waited(self, ref: Any, end: float | None) -> bool:
+        """Wait for a reference, the end of a worker, or a time. Report whether the reference is ready. Raises the
+        error of a worker if all workers have failed."""
+        left = None if end is None else max(0.0, end - time.monotonic())
+        done, _ = ray.wait([*([] if ref is None else [ref]), *self._runs], timeout=left, fetch_local=False)
+        for each in set(done) & set(self._runs):
+            self._runs.remove(each)
+            try:
+                _result(each)
+            except ToleranceError as err:
+                self._tolerance = err
+            except Exception as err:
+                self._failed.append(err)
+                log.warning("%d of %d workers have failed: %s", len(self._failed), len(self._actors), err)
+        if ref not in done and self._failed and len(self._failed) == len(self._actors):
+            raise self._failed[0]
+        return ref in done
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Groups(contextlib.AbstractContextManager["Groups"], Iterator[Reference]):
+    """References to the groups of a fleet, for one consumer. Groups of different partitions come in any order."""
+
+    def __init__(self, url: str, workers: Workers, what: Mapping[str, Any], state: Mapping[str, Any] | None, timeout: float | None) -> None:
+        self.run, self.workers = url, workers
+        self._what, self._timeout = what, timeout
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self._reader = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here)(_Reader).remote(url, what)
+        self._asked: Any = None  # the answer of the reader that has not been received
+        self.load_state_dict(state or {"partitions": [None] * len(store.partitions(url))})
+
+    def __next__(self) -> Reference:
+        """Wait for the next group.
+
+        Raises StopIteration after the last group of all partitions, or ToleranceError if more samples failed than
+        the settings allow. Raises the error of a worker if all workers have failed, and TimeoutError after
+        `timeout` seconds without a group. The caller can then call again.
+        """
+        end = None if self._timeout is None else time.monotonic() + self._timeout
+        while not self._ready:
+            self._asked = self._asked or self._reader.take.remote(self._end)
+            if self.workers.waited(self._asked, end):
+                asked, self._asked = self._asked, None
+                self._ready += (Reference(ref, id, number, cursor, self.run, self._what) for ref, id, number, cursor in _result(asked))
+                if not self._ready:
+                    self.workers.wait(GRACE)  # a worker of a dead node might never end
+                    raise StopIteration
+                for each in self._ready:
+                    self._end[each.partition] = each.cursor
+                self._asked = self._reader.take.remote(self._end)
+            elif end is not None and time.monotonic() >= end:
+                raise TimeoutError(f"{self.run}: no group for {self._timeout:g} s; `rollout status` shows what is missing")
+        next_ = self._ready.popleft()
+        self._place[next_.partition] = next_.cursor
+        return next_
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the place after the last returned reference, with a cursor for each partition, as a dict of JSON
+        values. Each group after a state comes once, in any process."""
+        return {"partitions": list(self._place)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue after a saved state. If it is from another fleet, the next request raises StateError."""
+        self._place = list(state.get("partitions") or ())  # after the last returned reference
+        self._end = list(self._place)  # after the last received reference
+        self._ready: deque[Reference] = deque()
+        self._asked = None
+
+    def close(self) -> None:
+        """Stop the reader and the workers; see Workers.close. References remain valid, but are read from the store."""
+        ray.kill(self._reader)
+        self.workers.close()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _close(actors: Sequence[Any]) -> None:
+    with contextlib.suppress(RayError):  # the cluster can be gone
+        stopped = [actor.stop.options(max_task_retries=0).remote() for actor in actors]
+        ray.wait(stopped, num_returns=len(stopped), timeout=GRACE + 5) if stopped else None
+        for actor in actors:
+            ray.kill(actor)
+
+
+def _result(ref: Any) -> Any:
+    """Return the result of a call, or raise the error that it raised."""
+    try:
+        return ray.get(ref)
+    except RayTaskError as err:
+        raise err.cause from None
+
+
+class _Worker:
+    """Keeps the process `rollout work` running on a node."""
+
+    def __init__(self, url: str, spool: str, how: Settings) -> None:
+        self._args = ["work", url, f"--spool={spool}", "--attached", "--json", *how.flags]
+        self._how, self._stopping = how, threading.Event()
+        self._child: Child | None = None
+
+    def run(self) -> None:
+        """Return when all partitions are complete, or after stop. Raises CollectError."""
+        tries = 0
+        while not self._stopping.is_set():
+            begin = time.monotonic()
+            self._child = child = Child([program(), *self._args], {**os.environ, **self._how.env}, self._how.secrets)
+            for event in child.events():
+                if event.get("event") == "warning":
+                    log.warning("%s", event.get("text") or event)
+            code = child.wait()
+            error = child.error(code)
+            if self._stopping.is_set() or error is None:
+                return
+            tries = 1 if time.monotonic() - begin > 60 else tries + 1
+            if tries >= TRIES or code != LOCKED and not child.crashed(code):  # locked: the process of a killed actor is ending
+                raise error
+            log.warning("%s; starting it again", error)
+            self._stopping.wait(back_off(tries - 1))
+
+    def stop(self) -> None:
+        """End the process."""
+        self._stopping.set()
+        if self._child is not None:
+            with contextlib.suppress(Exception):  # it has ended, or takes too long
+                self._child.process.terminate()
+                self._child.process.wait(GRACE)
+            stop([self._child], 2)
+
+
+class _Reader:
+    """Reads groups, and puts them into the object store of its node."""
+
+    def __init__(self, url: str, what: Mapping[str, Any]) -> None:
+        self._url, self._what = url, what
+        self._following: Following | None = None
+        self._end: list[Any] = []  # the place of _following
+
+    def take(self, place: list[Any]) -> list[tuple[Any, str, int, dict[str, Any]]]:
+        """Wait for the next group after a place. Return references to it and to more groups that are complete, or
+        nothing if the run has ended. The other values are the next fields of Reference."""
+        following = self._following if place == self._end else None
+        self._following = None  # after an error, begin again at the place
+        following = following or Following(self._url, after={"partitions": place}, **self._what)
+        found, end = [], list(place)
+        group = next(iter(following), None)
+        while group is not None:
+            number = following.origin
+            end[number] = following.cursor["partitions"][number]
+            found.append((ray.put(group), group.id, number, end[number]))
+            group = following.poll() if len(found) < AHEAD else None
+        self._following, self._end = following, end
+        return found

@@ -1,0 +1,190 @@
+"""rollout.ray on two nodes, with the real program: nodes die, and each group is trained on once.
+
+Runs if Ray is installed: `make raytest` creates an environment with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_collect_run import config, lines
+from test_docs import SERVER, programs
+from waiting import PATIENCE, alive, wait_for
+
+import rollout as package
+
+ray = pytest.importorskip("ray")
+rr = pytest.importorskip("rollout.ray")
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two nodes: one for the driver, with a place for a worker, and one of the kind "spot", with another."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "resources": {"place": 1}, "include_dashboard": False})
+    folders = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": folders.rstrip(os.pathsep)}
+    ray.init(address=cluster.address, runtime_env={"env_vars": env}, logging_level="error")
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def dead(node: Any) -> bool:
+    """Report whether Ray has noticed the death of a node."""
+    return node.node_id not in {n["NodeID"] for n in ray.nodes() if n["Alive"]}
+
+
+@pytest.fixture
+def spot(cluster: Any) -> Iterator[Callable[[], Any]]:
+    """spot() adds a node of the kind "spot"."""
+    nodes: list[Any] = []
+
+    def add() -> Any:
+        nodes.append(cluster.add_node(num_cpus=2, resources={"spot": 2, "place": 1}))
+        return nodes[-1]
+
+    yield add
+    for node in nodes:
+        if node in cluster.worker_nodes:
+            cluster.remove_node(node, allow_graceful=False)
+    for node in nodes:  # otherwise Ray can still place actors there
+        wait_for(lambda: dead(node))
+
+
+def holder(lock: Path) -> int:
+    """Return the id of the process that last locked a spool, or 0 while the file is being written."""
+    text = lock.read_text()
+    return int(json.loads(text)["pid"]) if text.endswith("}\n") else 0
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_node_dies_while_a_trainer_consumes(
+    cluster: Any, spot: Callable[[], Any], simulator: Callable[..., tuple[str, Path]], tmp_path: Path, run_program: Callable[..., str]
+) -> None:
+    n, samples = 60, 2
+    server = simulator("--input-ids", "--scripted", str(n), "--latency", "200ms..800ms")
+    node = spot()
+    out = tmp_path / "fleet"
+    how: dict[str, Any] = {"out": out, "samples": samples, "partitions": 12, "spool": tmp_path / "spool", "workers": 2, "timeout": PATIENCE}
+    given, tasks = config(server), lines(server[1])
+    given["server"]["max_in_flight"] = 4
+    trained: list[str] = []
+    locks = [tmp_path / f"spool/{i}/lock" for i in range(2)]
+    with rr.collect(given, tasks, resources={"place": 1}, **how) as groups:
+        for reference in groups:
+            group = reference.get()
+            assert group.id == reference.id and len(group.rows) == samples
+            trained.append(group.id)
+            if len(trained) == 5:
+                wait_for(lambda: all(lock.exists() and holder(lock) for lock in locks))
+                before = [holder(lock) for lock in locks]
+                cluster.remove_node(node, allow_graceful=False)
+            if len(trained) == 10:
+                spot()
+            if len(trained) == 15:
+                ray.kill(groups._reader, no_restart=False)
+            if len(trained) == 25:
+                wait_for(lambda: any(holder(lock) not in (0, pid) for lock, pid in zip(locks, before)))  # a worker is back, on the new node
+                break
+        state = json.loads(json.dumps(groups.state_dict()))
+    # The trainer is restarted with its state. Groups that the first one received later come again.
+    with rr.collect(given, tasks, state=state, resources={"place": 1}, **how) as groups:
+        trained += (reference.get().id for reference in groups)
+        assert groups.state_dict() == package.Dataset(out, follow=True).following(after=groups.state_dict()).cursor
+    assert len(trained) == n and set(trained) == {group.id for group in package.Dataset(out)}
+    run_program("verify", out)
+    assert f"{n * samples} committed, 0 failed, 0 remaining" in run_program("status", out)
+
+
+class Trainer:
+    """Passes references to other processes."""
+
+    def collect(self, n: int, *args: Any, **options: Any) -> tuple[list[Any], dict[str, Any]]:
+        self.groups = rr.collect(*args, **options)
+        return [next(self.groups) for _ in range(n)], self.groups.state_dict()
+
+
+def test_a_lost_reference_is_read_again(
+    cluster: Any, spot: Callable[[], Any], simulator: Callable[..., tuple[str, Path]], tmp_path: Path
+) -> None:
+    n = 4
+    server = simulator("--input-ids", "--scripted", str(n))
+    # Ray copies small objects into its messages. These groups are larger.
+    node, how = spot(), {"out": tmp_path / "fleet", "samples": 100, "partitions": 3, "spool": tmp_path / "spool"}
+    trainer = ray.remote(Trainer).options(resources={"spot": 1}).remote()
+    references, state = ray.get(trainer.collect.remote(n, config(server), lines(server[1]), workers=1, **how))
+    first = references[0].get()
+    cluster.remove_node(node, allow_graceful=False)  # the trainer, its reader and their objects
+    wait_for(lambda: dead(node))
+    with pytest.raises(ray.exceptions.ObjectLostError):
+        ray.get(references[1].ref)
+    dataset = package.Dataset(how["out"])
+    for reference in references:
+        group, want = reference.get(), dataset.group(reference.id)
+        assert (group.run, group.id, group.size) == (want.run, want.id, want.size)
+        for a, b in zip(group.rows, want.rows, strict=True):
+            assert all(np.array_equal(a[k], b[k]) for k in ("input_ids", "loss_mask", "logprobs", "sample_key", "reward"))
+    assert first.id == references[0].id and len({r.id for r in references}) == len(dataset) == n
+    with rr.collect(config(server), lines(server[1]), workers=0, state=state, timeout=PATIENCE, **how) as groups:
+        assert list(groups) == []
+
+
+def test_errors(cluster: Any, simulator: Callable[..., tuple[str, Path]], tmp_path: Path) -> None:
+    server = simulator("--input-ids", "--scripted", "4")
+    out, tasks = tmp_path / "fleet", lines(server[1])
+    how: dict[str, Any] = {"out": out, "spool": tmp_path / "spool", "timeout": PATIENCE}
+    with pytest.raises(package.UsageError, match="no such setting|unknown"):
+        rr.collect({"agent": {"modle": "x"}}, tasks, workers=1, **how)
+    unreachable = config(("http://127.0.0.1:1", Path()))
+    with rr.collect(unreachable, tasks, workers=2, **how) as groups, pytest.raises(package.ServerError):
+        next(groups)
+    with pytest.raises(package.FolderError, match="planned with other tasks"):
+        rr.collect(unreachable, tasks[:3], workers=1, **how)
+    with rr.collect(workers=0, state={"partitions": [None]}, **how) as groups, pytest.raises(package.StateError, match="not from this fleet"):
+        next(groups)
+    with rr.collect(workers=0, **{**how, "timeout": 0.1}) as groups:
+        for _ in range(2):
+            with pytest.raises(TimeoutError, match="no group for 0.1 s"):
+                next(groups)
+    rr.run(out, workers=1, spool=tmp_path / "other", flags=[f"--server={server[0]}"]).wait()
+    with rr.collect(workers=0, **how) as groups:
+        assert sorted(r.id for r in groups) == sorted(g.id for g in package.Dataset(out))
+
+
+def test_processes_end_with_their_actors(cluster: Any, simulator: Callable[..., tuple[str, Path]], tmp_path: Path) -> None:
+    server = simulator("--input-ids", "--scripted", "2", "--latency", "10m..11m")
+    trainer = ray.remote(Trainer).remote()
+    trainer.collect.remote(1, config(server), lines(server[1]), workers=1, out=tmp_path / "fleet", spool=tmp_path / "spool")
+    lock = tmp_path / "spool/0/lock"
+    wait_for(lambda: lock.exists() and holder(lock))
+    pid = holder(lock)
+    os.kill(parent(pid), signal.SIGKILL)  # the actor, which starts again
+    wait_for(lambda: holder(lock) not in (0, pid))
+    assert not alive(pid)
+    pid = holder(lock)
+    ray.kill(trainer)  # the owner of the actor
+    wait_for(lambda: not alive(pid))
+
+
+def test_the_readme(simulator: Callable[..., tuple[str, Path]], tmp_path: Path) -> None:
+    (code,) = (code for _, code in programs() if "rollout.ray" in code)
+    code = code.replace(SERVER, simulator("--input-ids", "--scripted", "1")[0])
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "RAY_ADDRESS": "local"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert sum(line.endswith(" 8") for line in done.stdout.splitlines()) == 6, done.stdout
