@@ -92,9 +92,9 @@ def rounds(collected: Collected) -> list[tuple[toy.Policy, Path]]:
 
 def test_the_policy_learns(rounds: list[tuple[toy.Policy, Path]]) -> None:
     rewards = [mean_reward(run) for _, run in rounds]
-    # The order of commits, and so of batches, differs between runs: the last round had 0.69 to
-    # 0.98, and one before it up to 0.12 more. Of 128 guesses among four, 0.6 are right once in 10^15.
-    assert rewards[0] < 0.5 and max(rewards) > 0.6, rewards
+    # The order of commits, and so of batches, differs between runs: the last three rounds had 0.68 to
+    # 0.97. Of 384 guesses among four, 0.6 are never right.
+    assert rewards[0] < 0.5 and sum(rewards[-3:]) / 3 > 0.6, rewards
 
 
 def test_check_passes_on_what_was_sampled(rounds: list[tuple[toy.Policy, Path]]) -> None:
