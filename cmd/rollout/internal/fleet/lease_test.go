@@ -17,6 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/fleet"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/store"
 )
 
@@ -496,7 +497,7 @@ func TestFailedOpen(t *testing.T) {
 		must(t, first.append(task, 0))
 		first.die()
 		must(t, os.Mkdir(filepath.Join(dir, "partitions", "x"), 0o700))
-		_, err = fleet.Open(fleet.Config{Store: objects, Fleet: f, RunID: "run-" + filepath.Base(dir), Dir: dir, Slots: func() int { return 1 }})
+		_, err = fleet.Open(fleet.Config{Store: objects, Fleet: f, RunID: "run-" + filepath.Base(dir), Dir: dir, Sink: sink.Config{Format: sink.Arrow}})
 		if exit.Code(err) != exit.Folder || len(claims(t, objects, 0)) != 2 {
 			t.Fatalf("Open() = %v", err)
 		}
