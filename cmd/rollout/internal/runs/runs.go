@@ -131,6 +131,9 @@ func (r *Run) Report(ctx context.Context, pass float64) (*report.Report, error) 
 		return runfolder.ReadReport(r.Dir, pass, running, false)
 	}
 	run := r.Info.Reported(pass)
+	if r.Fleet != nil {
+		run.Partitions = len(r.Datasets)
+	}
 	run.Logs = func(each func(*sink.Commit)) ([]*sink.Log, error) {
 		logs, mu := make([]*sink.Log, len(r.Datasets)), sync.Mutex{}
 		return logs, r.Each(ctx, func(_ context.Context, i int, d *Dataset) (err error) {
