@@ -64,8 +64,16 @@ func (p *program) plan(ctx context.Context, l *config.Loader, partitions int) (e
 
 // openStore opens the store of a fleet.
 func (p *program) openStore(ctx context.Context, location string) (store.Store, error) {
-	objects, err := store.Open(ctx, location, store.Options{Log: p.storeLog()})
-	return objects, exit.With(exit.Storage, err)
+	return runs.OpenStore(ctx, location, p.storeLog())
+}
+
+// needFolder returns a usage error if a location is a URL. The error does not contain the URL, because it can
+// contain credentials.
+func needFolder(what, location, hint string) error {
+	if !store.IsURL(location) {
+		return nil
+	}
+	return exit.Hint(exit.Usagef("%s: supported only for a folder on this machine, not for a URL", what), hint)
 }
 
 // storeLog returns the log of a store, which reports that a bucket is away.

@@ -124,7 +124,7 @@ func Open(ctx context.Context, location string, opts Options) (Store, error) {
 	if opts.Timeout <= 0 {
 		opts.Timeout = time.Minute
 	}
-	if !strings.Contains(location, "://") {
+	if !IsURL(location) {
 		if location == "" {
 			return nil, &Error{Path: `""`, Op: "open", Err: cause(ErrLocation, "it is empty", "use a folder or s3://bucket/prefix")}
 		}
