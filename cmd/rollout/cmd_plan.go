@@ -58,7 +58,7 @@ func (p *program) plan(ctx context.Context, l *config.Loader, partitions int) (e
 	if err != nil {
 		return err
 	}
-	p.say("planned %s of %s in %s; start workers with: rollout work %s", format.Plural(int64(f.Samples()), "sample"), format.Plural(int64(len(f.Partitions)), "partition"), objects, format.Shell(location))
+	p.say("planned %s of %s in %s; start workers with: rollout work %s --spool DIR", format.Plural(int64(f.Samples()), "sample"), format.Plural(int64(len(f.Partitions)), "partition"), objects, format.Shell(location))
 	return nil
 }
 

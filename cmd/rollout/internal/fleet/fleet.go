@@ -16,7 +16,7 @@ import (
 
 // Name is the object that makes a store a fleet, and fleetVersion is the version of its format.
 const (
-	Name         = "fleet.json"
+	Name         = runfolder.FleetFile
 	fleetVersion = 1
 )
 
