@@ -49,8 +49,8 @@ the unfinished samples again.
 
 RUN can be the URL of a fleet that is complete. clean then removes what all its workers left. It
 also deletes the objects of the fleet that no reader needs: shards and checkpoints that were
-replaced, and the rest of commands that were killed. A reader that started before the fleet was complete
-can still use replaced shards, so they are kept for a day after that.`,
+replaced, and the rest of commands that were killed. A reader that started before the fleet was
+complete can still use replaced shards, so clean keeps them for a day after that.`,
 		Annotations: exits("Exit status: 0 done, 2 usage error, 5 a server did not answer or an agent could not be deleted, 6 the store of a fleet cannot be used, 7 RUN is not a run folder, 8 a collector is running on RUN, or the fleet is not complete, 9 its run.json is damaged."),
 		Example: `  rollout clean run1
   rollout clean s3://bucket/run1 --older-than 1h
