@@ -183,10 +183,10 @@ func (d *Dataset) base(mark string, n int64) string {
 // shardName matches the end of a shard's name, after the run id: the epoch and the number.
 var shardName = regexp.MustCompile(`^-(\d+)m?-\d+-[0-9a-f]{8}\.(parquet|arrow)$`)
 
-// epochOf returns the epoch in the path of a shard of the run.
-func (d *Dataset) epochOf(path string) (epoch int64, ok bool) {
+// epochOf returns the epoch in the path of a shard of a run.
+func epochOf(runID, path string) (epoch int64, ok bool) {
 	_, name, _ := strings.Cut(path, "/")
-	rest, own := strings.CutPrefix(name, shardPrefix+d.cfg.RunID)
+	rest, own := strings.CutPrefix(name, shardPrefix+runID)
 	part := shardName.FindStringSubmatch(rest)
 	if !own || part == nil {
 		return 0, false
@@ -204,7 +204,7 @@ func (d *Dataset) sweep(log *Log) error {
 		return shardError("open", err)
 	}
 	for _, path := range left {
-		if epoch, ok := d.epochOf(path); ok && epoch < d.cfg.Epoch {
+		if epoch, ok := epochOf(d.cfg.RunID, path); ok && epoch < d.cfg.Epoch {
 			if err := d.objects.Delete(path); err != nil {
 				return shardError("remove", err)
 			}

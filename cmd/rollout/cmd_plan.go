@@ -58,14 +58,22 @@ func (p *program) plan(ctx context.Context, l *config.Loader, partitions int) (e
 	if err != nil {
 		return err
 	}
-	p.say("planned %s of %s in %s; start workers with: rollout work %s", format.Plural(int64(f.Samples()), "sample"), format.Plural(int64(len(f.Partitions)), "partition"), objects, format.Shell(location))
+	p.say("planned %s of %s in %s; start workers with: rollout work %s --spool DIR", format.Plural(int64(f.Samples()), "sample"), format.Plural(int64(len(f.Partitions)), "partition"), objects, format.Shell(location))
 	return nil
 }
 
 // openStore opens the store of a fleet.
 func (p *program) openStore(ctx context.Context, location string) (store.Store, error) {
-	objects, err := store.Open(ctx, location, store.Options{Log: p.storeLog()})
-	return objects, exit.With(exit.Storage, err)
+	return runs.OpenStore(ctx, location, p.storeLog())
+}
+
+// needFolder returns a usage error if a location is a URL. The error does not contain the URL, because it can
+// contain credentials.
+func needFolder(what, location, hint string) error {
+	if !store.IsURL(location) {
+		return nil
+	}
+	return exit.Hint(exit.Usagef("%s: supported only for a folder on this machine, not for a URL", what), hint)
 }
 
 // storeLog returns the log of a store, which reports that a bucket is away.

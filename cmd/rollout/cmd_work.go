@@ -46,6 +46,9 @@ uses the settings of the plan; pass the flags of rollout collect to change them.
 		if spool == "" {
 			return exit.Hint(exit.Usagef("--spool is not set"), "pass a folder on a local disk, such as --spool /tmp/spool")
 		}
+		if err := needFolder("--spool", spool, "pass a folder on a local disk, such as --spool /tmp/spool"); err != nil {
+			return err
+		}
 		for flag, why := range map[string]string{
 			"tasks": "the tasks come from rollout plan", "out": "rows go to STORE, and other files to --spool",
 			"retry-failed": "a partition is complete when its samples have succeeded or failed; plan another fleet with the tasks that failed",

@@ -213,7 +213,7 @@ func TestFleetMistakes(t *testing.T) {
 	fails(exit.Folder, "contains no fleet", work())
 	fails(exit.Usage, "--partitions -1: must be between 1 and 10000", plan("--partitions", "-1"))
 	fails(exit.Usage, "tasks.limit: not supported in a fleet", plan("--limit", "3"))
-	fails(exit.Storage, "Azure is not supported", []string{"work", "az://bucket/run", "--spool", dir})
+	fails(exit.Usage, "Azure is not supported", []string{"work", "az://bucket/run", "--spool", dir})
 	mustRun(t, exit.OK, plan()...)
 	fails(exit.Folder, "already contains a fleet", plan())
 	fails(exit.Folder, "tokens.max_row_tokens", work("--max-row-tokens", "100"))

@@ -49,6 +49,9 @@ type Store interface {
 	List(prefix, after string) iter.Seq2[Info, error]
 	// Delete deletes an object. It returns nil if there is no such object.
 	Delete(name string) error
+	// Now returns the current time by the clock that [Info].Time uses. For a bucket, this is the clock of
+	// the server's last answer, and needs no request.
+	Now() (time.Time, error)
 	// Sub returns the part of the store whose names begin with prefix and a slash. Names of the part
 	// do not contain the prefix. prefix must be a valid name.
 	Sub(prefix string) Store
@@ -121,7 +124,7 @@ func Open(ctx context.Context, location string, opts Options) (Store, error) {
 	if opts.Timeout <= 0 {
 		opts.Timeout = time.Minute
 	}
-	if !strings.Contains(location, "://") {
+	if !IsURL(location) {
 		if location == "" {
 			return nil, &Error{Path: `""`, Op: "open", Err: cause(ErrLocation, "it is empty", "use a folder or s3://bucket/prefix")}
 		}

@@ -53,6 +53,8 @@ type Server struct {
 	Denied []string
 	// PageKeys is the number of keys in one page of a list. The default is 1000.
 	PageKeys int
+	// Ahead is how far the server's clock is ahead of the clock of this machine.
+	Ahead time.Duration
 
 	mu      sync.Mutex
 	buckets map[string]map[string]object
@@ -63,6 +65,8 @@ type object struct {
 	sum  string // x-amz-checksum-sha256
 	time time.Time
 }
+
+func (s *Server) now() time.Time { return time.Now().Add(s.Ahead).UTC() }
 
 func (o object) etag() string { return fmt.Sprintf(`"%x"`, md5.Sum(o.body)) }
 
@@ -92,6 +96,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	bucket, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	w.Header().Set("Date", s.now().Format(http.TimeFormat))
 	objects, ok := s.buckets[bucket]
 	sum := r.Header.Get("X-Amz-Content-Sha256")
 	switch {
@@ -124,7 +129,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, objects map[string]
 		refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
 		return
 	}
-	o := object{body, r.Header.Get("X-Amz-Checksum-Sha256"), time.Now()}
+	o := object{body, r.Header.Get("X-Amz-Checksum-Sha256"), s.now()}
 	objects[key] = o
 	w.Header().Set("ETag", o.etag())
 	w.Header().Set("X-Amz-Checksum-Sha256", o.sum)

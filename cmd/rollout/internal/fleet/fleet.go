@@ -16,7 +16,7 @@ import (
 
 // Name is the object that makes a store a fleet, and fleetVersion is the version of its format.
 const (
-	Name         = "fleet.json"
+	Name         = runfolder.FleetFile
 	fleetVersion = 1
 )
 
@@ -71,9 +71,14 @@ func (f *Fleet) Samples() (n int) {
 }
 
 // A noFleetError is the error of Read for a store without fleet.json.
-type noFleetError struct{ store string }
+type noFleetError struct{ store, run string }
 
-func (e *noFleetError) Error() string { return e.store + " contains no fleet (it has no " + Name + ")" }
+func (e *noFleetError) Error() string {
+	if e.run != "" {
+		return e.store + " contains the run of rollout collect, and not a fleet (it has " + e.run + ")"
+	}
+	return e.store + " contains no fleet (it has no " + Name + ")"
+}
 func (e *noFleetError) Unwrap() error { return fs.ErrNotExist }
 
 // Read reads the fleet in a store. The error has an exit code. It is a Folder error if there is no fleet
@@ -82,8 +87,11 @@ func Read(objects store.Store) (*Fleet, error) {
 	body, err := objects.Get(Name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, exit.Hint(exit.With(exit.Folder, &noFleetError{objects.String()}),
-			"plan it with: rollout plan --tasks FILE -c FILE --out "+objects.String())
+		if _, err := objects.Get(runfolder.RunFile); err == nil {
+			return nil, exit.Hint(exit.With(exit.Folder, &noFleetError{objects.String(), runfolder.RunFile}), "plan a fleet under another prefix with rollout plan; a copied run can only be read")
+		}
+		return nil, exit.Hint(exit.With(exit.Folder, &noFleetError{objects.String(), ""}),
+			"plan it with: rollout plan --tasks FILE -c FILE --out STORE")
 	case err != nil:
 		return nil, exit.With(exit.Storage, err)
 	}
@@ -122,7 +130,7 @@ func CheckNew(objects store.Store) error {
 }
 
 func planned(objects store.Store) error {
-	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s already contains a fleet", objects)), "start workers with: rollout work "+objects.String()+", or pass another prefix with --out")
+	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s already contains a fleet", objects)), "start workers with rollout work, or pass another prefix with --out")
 }
 
 // write makes the store a fleet. If another process was faster, write returns the error of CheckNew.

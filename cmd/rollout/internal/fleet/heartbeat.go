@@ -78,12 +78,16 @@ func (h *Heartbeat) Count(state string) (n int) {
 	return n
 }
 
-// Beats reads the heartbeats of all workers.
+// Beats reads the heartbeats of all workers. If one is damaged, only its run id is known. The run id of an
+// object that is not a heartbeat is empty.
 func Beats(objects store.Store) (list []Beat, err error) {
 	for info, err := range objects.List(workersDir, "") {
 		b := Beat{Worker: workerOf(info), Time: info.Time}
 		if err == nil {
 			b.Heartbeat, err = readBeat(objects, b.Worker)
+		}
+		if b.RunID == "" { // the heartbeat is damaged
+			b.RunID = b.Worker[:max(0, strings.LastIndexByte(b.Worker, '-'))]
 		}
 		if err != nil {
 			return nil, err

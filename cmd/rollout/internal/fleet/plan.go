@@ -61,12 +61,15 @@ func Plan(objects store.Store, f *Fleet, n int, list iter.Seq2[*collector.Task, 
 	return f.write(objects)
 }
 
-func (f *Fleet) tasksName(p int) string { return fmt.Sprintf("tasks/%s/%04d.jsonl.zst", f.ID, p) }
+func (f *Fleet) tasksName(p int) string { return fmt.Sprintf(tasksDir+"%s/%04d.jsonl.zst", f.ID, p) }
 
 // PartitionName returns the prefix of a partition in the store, and its folder in the spool.
 func PartitionName(p int) string { return fmt.Sprintf(partitionsDir+"/%04d", p) }
 
-const partitionsDir = "partitions"
+const (
+	tasksDir      = "tasks/"
+	partitionsDir = "partitions"
+)
 
 // Dataset returns the store of a partition's dataset, which is a part of the fleet's store.
 func Dataset(objects store.Store, p int) store.Store { return objects.Sub(PartitionName(p)) }

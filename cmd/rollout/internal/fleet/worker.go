@@ -108,6 +108,12 @@ func Open(cfg Config) (*Worker, error) {
 	}
 	for _, step := range []func() error{func() error { return w.sendBeat(w.clock.Now()) }, w.survey, w.reclaim} {
 		if err := step(); err != nil {
+			for _, c := range w.known { // their samples are committed
+				w.pulse.Claims[c.partition] = Claim{c.epoch, stateLeft}
+			}
+			if len(w.known) > 0 {
+				_ = w.sendBeat(w.clock.Now()) // without it, the others wait for a minute
+			}
 			return nil, err
 		}
 	}
@@ -120,7 +126,8 @@ func (w *Worker) Name() string { return w.name }
 // Run sends heartbeats and writes the samples. It returns when ctx is done, when the worker has failed, or
 // when Close was called and all accepted samples have been committed. Then all of its goroutines have
 // ended, and the done function of every accepted sample has been called. The last heartbeat hands the
-// partitions that are not sealed to other workers.
+// partitions that are not sealed to other workers. If the worker has failed, it keeps the one that failed
+// for a minute, because a process with the same spool can still commit its samples.
 func (w *Worker) Run(ctx context.Context) error {
 	defer close(w.ended)
 	defer context.AfterFunc(ctx, func() { w.kill(context.Cause(ctx)) })()
@@ -150,10 +157,13 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.writers.Wait()
 	stop()
 	beats.Wait()
-	if w.failed.Err() != nil {
-		return context.Cause(w.failed)
+	if w.failed.Err() == nil {
+		return w.sendBeat(w.clock.Now())
 	}
-	return w.sendBeat(w.clock.Now())
+	if w.killed.Err() == nil {
+		_ = w.sendBeat(w.clock.Now()) // without it, the others wait for a minute
+	}
+	return context.Cause(w.failed)
 }
 
 // Close makes Append refuse further samples, and makes Run commit the accepted samples and return. The

@@ -33,6 +33,8 @@ type Run struct {
 	// Last is the previous report, or nil. If its Basis is still valid, Read reuses its numbers
 	// about samples and only checks that every shard still has its recorded digest.
 	Last *Report
+	// Partitions is the number of partitions of a fleet, and otherwise 0.
+	Partitions int
 	// Logs reads the commit logs. The default is the log in the folder of the run.
 	Logs Source
 }
@@ -75,7 +77,7 @@ func read(dir string, run Run) (*Report, []*sink.Log, error) {
 	}
 	r := &Report{
 		Version: Version, RunID: run.ID, CreatedAt: run.CreatedAt.UTC(), WrittenAt: run.Now.UTC(), Program: run.Program,
-		Model: run.Model, Servers: run.Servers, Tasks: run.Tasks, LastInvocation: run.LastInvocation,
+		Model: run.Model, Servers: run.Servers, Tasks: run.Tasks, Partitions: run.Partitions, LastInvocation: run.LastInvocation,
 	}
 	r.Coverage.Planned, r.Filtered = run.Planned, filtered
 	r.Storage, r.Balance = storageOf(logs), balanceOf(logs)

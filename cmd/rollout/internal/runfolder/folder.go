@@ -45,6 +45,7 @@ import (
 // Names of the files in a run's folder that belong to the command. The sink owns all other files.
 const (
 	RunFile    = "run.json"
+	FleetFile  = "fleet.json" // of a fleet, which is not a run folder
 	TasksFile  = "tasks.jsonl"
 	LockFile   = "lock"
 	ReportFile = "report.json"
@@ -92,6 +93,8 @@ func CheckNew(dir string) error {
 			}
 			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s already contains a run", dir)),
 				"continue it with: "+ResumeCommand(dir))
+		case name == FleetFile:
+			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s contains a fleet", dir)), "collect it with rollout work, or pass another folder with --out")
 		default:
 			foreign = append(foreign, name)
 		}

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -46,14 +45,14 @@ type Dataset struct {
 // when a bucket is away. The error has an exit code.
 func Open(ctx context.Context, location string, log *slog.Logger) (*Run, error) {
 	r := &Run{Location: location}
-	if !strings.Contains(location, "://") {
+	if !store.IsURL(location) {
 		if _, err := os.Lstat(filepath.Join(location, fleet.Name)); err != nil {
 			return r, r.openFolder()
 		}
 	}
-	objects, err := store.Open(ctx, location, store.Options{Log: log})
+	objects, err := OpenStore(ctx, location, log)
 	if err != nil {
-		return nil, exit.With(exit.Storage, err)
+		return nil, err
 	}
 	r.Store = objects
 	if r.Fleet, err = fleet.Read(objects); errors.Is(err, fs.ErrNotExist) {
@@ -70,6 +69,16 @@ func Open(ctx context.Context, location string, log *slog.Logger) (*Run, error) 
 		}
 	}
 	return r, nil
+}
+
+// OpenStore opens the store at a location: a folder, or a URL that package store describes. The log receives a
+// line when a bucket is away. The error has an exit code.
+func OpenStore(ctx context.Context, location string, log *slog.Logger) (store.Store, error) {
+	objects, err := store.Open(ctx, location, store.Options{Log: log})
+	if errors.Is(err, store.ErrLocation) {
+		return nil, exit.With(exit.Usage, err)
+	}
+	return objects, exit.With(exit.Storage, err)
 }
 
 func (r *Run) openFolder() (err error) {
@@ -100,7 +109,8 @@ func (r *Run) openCopy() error {
 // NeedFolder returns an error if the run is not in a folder of its own. The parameter what needs one.
 func (r *Run) NeedFolder(what string) error {
 	if r.Dir == "" {
-		return exit.Usagef("%s: supported only for a run in a folder, not for %s", what, r.Location)
+		return exit.Hint(exit.Usagef("%s: supported only for a run in a folder, not for %s", what, r.Location),
+			"restore the damaged objects from a copy, or from their earlier versions if the bucket keeps versions")
 	}
 	return nil
 }
@@ -131,6 +141,9 @@ func (r *Run) Report(ctx context.Context, pass float64) (*report.Report, error) 
 		return runfolder.ReadReport(r.Dir, pass, running, false)
 	}
 	run := r.Info.Reported(pass)
+	if r.Fleet != nil {
+		run.Partitions = len(r.Datasets)
+	}
 	run.Logs = func(each func(*sink.Commit)) ([]*sink.Log, error) {
 		logs, mu := make([]*sink.Log, len(r.Datasets)), sync.Mutex{}
 		return logs, r.Each(ctx, func(_ context.Context, i int, d *Dataset) (err error) {
