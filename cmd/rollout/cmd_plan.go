@@ -47,7 +47,7 @@ func (p *program) plan(ctx context.Context, l *config.Loader, partitions int) (e
 	host := collect.NewHost(p.stdin, p.stdout, p.stderr, p.getenv, p.abort, &collect.Options{DryRun: true})
 	defer func() { err = host.Close(err) }()
 	location := l.Config.Output.Dir
-	objects, err := p.openStore(ctx, location)
+	objects, err := p.openStore(ctx, location, nil)
 	if err == nil {
 		err = exit.With(exit.Storage, store.Probe(objects))
 	}
@@ -62,9 +62,9 @@ func (p *program) plan(ctx context.Context, l *config.Loader, partitions int) (e
 	return nil
 }
 
-// openStore opens the store of a fleet.
-func (p *program) openStore(ctx context.Context, location string) (store.Store, error) {
-	objects, err := store.Open(ctx, location, store.Options{Log: p.storeLog()})
+// openStore opens the store of a fleet. If requests is not nil, it counts the requests.
+func (p *program) openStore(ctx context.Context, location string, requests *store.Requests) (store.Store, error) {
+	objects, err := store.Open(ctx, location, store.Options{Log: p.storeLog(), Requests: requests})
 	return objects, exit.With(exit.Storage, err)
 }
 
