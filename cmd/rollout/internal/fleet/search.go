@@ -177,7 +177,11 @@ func (w *Worker) takeOver(p int) (*claimed, error) {
 			return nil, nil
 		}
 	}
-	return w.claim(p, at.epoch+1) // fails if there is a later claim, or the end of the log
+	c, err := w.claim(p, at.epoch+1)
+	if c == nil && err == nil { // the log has a later claim or has ended
+		err = w.readEnd(p)
+	}
+	return c, err
 }
 
 // readEnd reads the end of a partition's log.
