@@ -42,7 +42,7 @@ func TestCheckpoints(t *testing.T) {
 		}
 	}
 	must(t, errors.Join(d.Close(t.Context()), wait()))
-	if d.Stats().Merges < 50 {
+	if d.Stats().Merges < 10 { // the number depends on the load of the machine
 		t.Errorf("%d merges", d.Stats().Merges)
 	}
 	late := [2][]byte{b.get(t, logCheckpoint), b.get(t, tailCheckpoint)}
