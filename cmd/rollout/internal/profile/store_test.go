@@ -122,7 +122,7 @@ func copyTasks(t *testing.T, path string, n int) (copied string) {
 // serveBucket starts versitygw. It returns the location of a bucket, with %s for the prefix.
 func serveBucket(t *testing.T, server string) (location string) {
 	t.Helper()
-	dir, err := os.MkdirTemp(filepath.Dir(server), "run-") // not in /tmp, because versitygw needs extended attributes
+	dir, err := os.MkdirTemp(filepath.Dir(server), "run-") //nolint:usetesting // versitygw needs extended attributes, and /tmp can lack them
 	noError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	noError(t, os.Mkdir(filepath.Join(dir, "bucket"), 0o777))
