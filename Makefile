@@ -215,6 +215,11 @@ profile: build ## print the CPU time of a collection by stage; with OLD=PROGRAM,
 	ROLLOUT_PROFILE=$(CURDIR)/.build/profile ROLLOUT_NEW=$(abspath $(NEW)) ROLLOUT_OLD=$(if $(OLD),$(abspath $(OLD))) \
 		$(GO) test -count 1 -timeout 60m -v -run '^TestProfile$$' ./cmd/rollout/internal/profile
 
+.PHONY: profilestore
+profilestore: build stores ## print the CPU time of a worker on a bucket of versitygw and on a local disk, compared with rollout collect
+	ROLLOUT_STORES=$(CURDIR)/.build/stores ROLLOUT_NEW=$(abspath $(NEW)) \
+		$(GO) test -count 1 -timeout 60m -v -run '^TestProfileStore$$' ./cmd/rollout/internal/profile
+
 .PHONY: cover
 cover: ## write the test coverage to cover.html
 	$(GO) test -short -coverprofile=.build/cover.out ./... && $(GO) tool cover -html=.build/cover.out -o .build/cover.html

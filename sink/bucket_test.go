@@ -297,11 +297,20 @@ func TestMergeBucket(t *testing.T) {
 	}
 }
 
-// TestGateBucketRequests bounds the requests of a commit.
+// TestGateBucketRequests bounds the requests of a claim of a new log and of a commit.
 func TestGateBucketRequests(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
-	d := open(t, t.TempDir(), b.next(t, sink.Config{CommitGroups: true, MergeAt: 1000}))
+	b.requests.Take()
+	cfg := sink.Config{CommitGroups: true, MergeAt: 1000, Store: b, Epoch: 1}
+	d := open(t, t.TempDir(), cfg)
+	if r := b.requests.Take(); r["list"] != 1 || r["put"] != 1 || r["get"]+r["head"]+r["delete"] > 0 {
+		t.Errorf("a claim made these requests: %v", r)
+	}
+	_, err := sink.Create(t.TempDir(), cfg)
+	if r := b.requests.Take(); !errors.Is(err, sink.ErrFenced) || r["list"] != 1 || r["get"] != 1 || r["put"]+r["head"]+r["delete"] > 0 {
+		t.Errorf("a second claim made these requests: %v (%v)", r, err)
+	}
 	wait := start(t.Context(), t, d)
 	builder := sinktest.NewBuilder(8)
 	count := func() [5]int64 {

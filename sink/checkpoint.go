@@ -313,14 +313,16 @@ func withTail(log []byte, tail []entryLine) (_ []byte, _ []entryLine, err error)
 	return append(line, '\n'), list, err
 }
 
+var checkpointEncoders = encoders{options: []kzstd.EOption{kzstd.WithEncoderConcurrency(1), kzstd.WithWindowSize(zstdWindow)}}
+
 // compressed returns a compressed object: the head, and the lines of the entries.
 func compressed(head []byte, entries []entryLine) ([]byte, error) {
+	z := checkpointEncoders.take()
+	defer checkpointEncoders.give(z)
 	var b bytes.Buffer
-	z, err := kzstd.NewWriter(&b, kzstd.WithEncoderConcurrency(1), kzstd.WithWindowSize(zstdWindow))
-	if err != nil {
-		return nil, err
-	}
-	_, err = z.Write(head)
+	z.Reset(&b)
+	defer z.Reset(nil) // drops b
+	_, err := z.Write(head)
 	for i := range entries {
 		if err == nil {
 			_, err = z.Write(entries[i].line)

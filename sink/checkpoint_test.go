@@ -42,7 +42,7 @@ func TestCheckpoints(t *testing.T) {
 		}
 	}
 	must(t, errors.Join(d.Close(t.Context()), wait()))
-	if d.Stats().Merges < 50 {
+	if d.Stats().Merges < 10 { // the number depends on the load of the machine
 		t.Errorf("%d merges", d.Stats().Merges)
 	}
 	late := [2][]byte{b.get(t, logCheckpoint), b.get(t, tailCheckpoint)}
@@ -108,12 +108,17 @@ func TestCheckpoints(t *testing.T) {
 	// The next process continues with the checkpoints, and the one after it with old ones.
 	must(t, errors.Join(b.Put(logCheckpoint, late[0]), b.Put(tailCheckpoint, late[1])))
 	cold := b.client(t)
-	open(t, dir, cold.next(t, cfg))
+	d = open(t, dir, cold.next(t, cfg))
+	ledger, err := d.Ledger()
+	must(t, err)
+	if done, failed := ledger.Counts(); done != 1000 || failed > 0 {
+		t.Errorf("the ledger has %d samples, and %d failed", done, failed)
+	}
 	r := cold.requests
 	n := cold.reads() + r.Put.Load() + r.Delete.Load() - 1 // one is from store.Open
-	t.Logf("Create made %d requests: %d get, %d list, %d put", n, r.Get.Load(), r.List.Load(), r.Put.Load())
+	t.Logf("Create and Ledger made %d requests: %d get, %d list, %d put", n, r.Get.Load(), r.List.Load(), r.Put.Load())
 	if n > 10 {
-		t.Errorf("Create made %d requests", n)
+		t.Errorf("Create and Ledger made %d requests", n)
 	}
 	must(t, errors.Join(b.Put(logCheckpoint, early[0]), b.Put(tailCheckpoint, early[1])))
 	d = open(t, dir, b.next(t, cfg))

@@ -121,6 +121,30 @@ func (s *sequence) claim(c *Commit) {
 	}
 }
 
+// isNew reports whether the store lists no objects, so that the log does not have to be read. If the
+// list is wrong, the claim fails. Epoch 1 needs a log without claims, so if the log begins with a
+// claim, isNew returns ErrFenced without reading the rest.
+func (l *Log) isNew(epoch int64) (bool, error) {
+	if l.folder || epoch > 1 {
+		return false, nil
+	}
+	for _, err := range l.objects.List("", "") {
+		if err != nil {
+			return false, shardError("open", err)
+		}
+		if c, _, err := l.readCommit(1); err == nil && c.Kind == kindClaim {
+			return false, l.fenced(1)
+		}
+		return false, nil
+	}
+	l.shards = []store.Info{}
+	return true, nil
+}
+
+func (p *location) fenced(by int64) error {
+	return &ShardError{Path: p.objects.String() + "/" + entryPath(by), Op: "commit", Err: ErrFenced}
+}
+
 // claimLog makes this process the only one that can write to the log, which must have been read.
 // With Config.Store, it appends a claim.
 func (d *Dataset) claimLog(log *Log) error {
@@ -129,7 +153,7 @@ func (d *Dataset) claimLog(log *Log) error {
 	case log.Sealed():
 		return ErrSealed
 	case d.cfg.Epoch <= epoch && epoch > 0:
-		return &ShardError{Path: d.objects.String() + "/" + entryPath(claim), Op: "commit", Err: ErrFenced}
+		return d.fenced(claim)
 	case d.folder:
 		return nil
 	}

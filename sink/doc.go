@@ -190,7 +190,7 @@
 //
 // A commit to a bucket needs two requests per shard (PUT, HEAD), one for the entry, and one for a
 // checkpoint after every third entry. A reader of a log of 1,000 commits needs about 6 requests,
-// and Create at most 10. Without checkpoints, a reader needs one request per entry, of which 8 are
+// Create at most 10, and Create of a new log 2. Without checkpoints, a reader needs one request per entry, of which 8 are
 // made at the same time. To read a whole shard, it needs one request and one more per 8 MB. It keeps
 // the shard in memory, or in an unnamed temporary file in the system's folder if the shard is larger
 // than 8 MB. For one row of a Parquet shard, a reader fetches only the footer and the row group if

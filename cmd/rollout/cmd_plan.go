@@ -47,7 +47,7 @@ func (p *program) plan(ctx context.Context, l *config.Loader, partitions int) (e
 	host := collect.NewHost(p.stdin, p.stdout, p.stderr, p.getenv, p.abort, &collect.Options{DryRun: true})
 	defer func() { err = host.Close(err) }()
 	location := l.Config.Output.Dir
-	objects, err := p.openStore(ctx, location)
+	objects, err := p.openStore(ctx, location, nil)
 	if err == nil {
 		err = exit.With(exit.Storage, store.Probe(objects))
 	}
@@ -62,9 +62,9 @@ func (p *program) plan(ctx context.Context, l *config.Loader, partitions int) (e
 	return nil
 }
 
-// openStore opens the store of a fleet.
-func (p *program) openStore(ctx context.Context, location string) (store.Store, error) {
-	return runs.OpenStore(ctx, location, p.storeLog())
+// openStore opens the store of a fleet. If requests is not nil, it counts the requests.
+func (p *program) openStore(ctx context.Context, location string, requests *store.Requests) (store.Store, error) {
+	return runs.OpenStore(ctx, location, store.Options{Log: p.storeLog(), Requests: requests})
 }
 
 // needFolder returns a usage error if a location is a URL. The error does not contain the URL, because it can

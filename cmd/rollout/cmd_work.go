@@ -57,8 +57,8 @@ uses the settings of the plan; pass the flags of rollout collect to change them.
 				return exit.Hint(exit.Usagef("--%s: not supported by work", flag), why)
 			}
 		}
-		ctx, location := cmd.Context(), args[0]
-		objects, err := p.openStore(ctx, location)
+		ctx, location, requests := cmd.Context(), args[0], new(store.Requests)
+		objects, err := p.openStore(ctx, location, requests)
 		if err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ uses the settings of the plan; pass the flags of rollout collect to change them.
 		if err != nil {
 			return err
 		}
-		o.Fleet = &collect.Fleet{Fleet: of, Store: objects, Location: location}
+		o.Fleet = &collect.Fleet{Fleet: of, Store: objects, Location: location, Requests: requests, Checks: requests.Take()}
 		l, err := load(func(l *config.Loader) (err error) {
 			l.Config.Output.Dir = spool
 			if earlier, err = runfolder.Find(l, false, false); err == nil {

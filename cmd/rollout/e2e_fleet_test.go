@@ -132,6 +132,7 @@ func TestFleetInBucket(t *testing.T) {
 	}
 	for _, w := range workers {
 		w.ends(t, 2*time.Minute, exit.OK)
+		contains(t, w.said(), " per 1,000 samples: get ")
 		if strings.Contains(w.said(), storetest.Secret) {
 			t.Error("the output contains the secret")
 		}

@@ -105,6 +105,15 @@ type Requests struct {
 	Other atomic.Int64
 }
 
+// Take returns the numbers of requests since the last call, by kind: put, get, head, list, delete and
+// other.
+func (r *Requests) Take() map[string]int64 {
+	return map[string]int64{
+		"put": r.Put.Swap(0), "get": r.Get.Swap(0), "head": r.Head.Swap(0),
+		"list": r.List.Swap(0), "delete": r.Delete.Swap(0), "other": r.Other.Swap(0),
+	}
+}
+
 // Open opens the store at a location: the path of a folder, or an S3 URL as the package documentation
 // describes. A folder need not exist. Open lists one object of a bucket to check the access. It tries
 // at most 4 times, so that a wrong location is an error and not a wait.

@@ -25,6 +25,9 @@ type Fleet struct {
 	*fleet.Fleet
 	Store    store.Store
 	Location string // as the user gave it
+	// Requests counts the requests to Store. Checks are those before the run.
+	Requests *store.Requests
+	Checks   map[string]int64
 }
 
 // CheckSpool returns an error unless the run in the folder of a spool is a worker of the fleet.

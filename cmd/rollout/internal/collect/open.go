@@ -121,7 +121,7 @@ func (o *Opened) open() (err error) {
 		return runfolder.ReadError(dir, err)
 	}
 	o.dataset = o.local
-	if o.held, err = sink.ReadLedger(nil, dir); err != nil { // sink.Create must recover the dataset first
+	if o.held, err = o.local.Ledger(); err != nil {
 		return runfolder.ReadError(dir, err)
 	}
 	return o.openJournal(o.local.Recovered(), o.held)

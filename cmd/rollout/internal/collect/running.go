@@ -139,6 +139,9 @@ func (r *Running) Run(ctx context.Context) error {
 		s.Durable = min(int(o.dataset.Stats().Pending), s.Remaining) // finished samples in incomplete groups
 	}
 	end := r.outcome(s, whyStopped(p.dir(), runErr, sinkErr))
+	if f := p.options.Fleet; f != nil {
+		s.AddStore(f.Requests.Take(), f.Checks)
+	}
 	s.AddTail(p.tail().String(), stats.Unstarted, tail)
 	h.Log.Tail(s.Tail)
 	s.AddHints(p.config, stats)

@@ -50,8 +50,8 @@ func (w *Worker) claim(p int, epoch int64) (_ *claimed, err error) {
 	if err == nil {
 		c.tasks, err = w.cfg.Fleet.Tasks(w.objects, p)
 	}
-	if err == nil && epoch > 1 {
-		c.ledger, err = sink.ReadLedger(cfg.Store, dir)
+	if err == nil {
+		c.ledger, err = c.dataset.Ledger()
 	}
 	if _, damaged := errors.AsType[*frame.CorruptError](err); damaged {
 		return nil, exit.Refuse(exit.Verify, fmt.Errorf("%s: %w", dir, err), "pass another folder with --spool; the samples in this one are collected again")

@@ -53,7 +53,7 @@
 //
 // A heartbeat lists the claims of its worker, and whether the worker has sealed or left the partition. Other
 // workers then need no request to find out that a partition is claimed or sealed, and take over what a worker
-// has left within 10 s. They read its log first.
+// has left within 10 s. The claim fails if the log has a later claim.
 //
 // # Restarts
 //
@@ -64,9 +64,18 @@
 //
 // # Requests
 //
-// A partition costs 14 requests if its worker claims, commits and seals it with one shard. A worker makes 6
-// requests a minute for its heartbeat. While it waits, it makes 6 a minute for the list of workers, and 6 for
-// each other worker. In a simulation of 8 workers, 256 partitions and 5,000 samples of a minute, that was 2,200
-// requests per 1,000 samples. The number does not depend on the number of samples, except for about 4
-// requests per commit.
+// At its start, a worker makes about 1,300 requests to check the store ([store.Probe]), and reads the fleet and
+// the heartbeats of the others. A partition then costs 8 requests if its worker claims, commits and seals it
+// with one shard:
+//
+//	3   list the partition, put the claim, get the tasks
+//	3   put the shard, head the shard, put the entry; for each commit, and a checkpoint after every third entry
+//	2   put the end of the log, put a checkpoint
+//
+// A claim costs 2 requests if another worker was faster, and at most 10 and the tasks if the log has 1,000
+// commits. A worker makes 6 requests a minute for its heartbeat. While it waits, it makes 6 a minute for each
+// worker that has a partition. In a simulation of 8 workers, 64 partitions and 5,000 samples of a minute, that
+// was 650 requests per 1,000 samples with 64 samples at a time per worker, and 1,500 with 8. The number does
+// not depend on the number of samples, except for commits: a shard has at most 256 MiB, and is at most 5
+// minutes old.
 package fleet

@@ -95,8 +95,9 @@ func (w *Worker) find() (c *claimed, done bool, err error) {
 	return nil, len(left) == 0, nil
 }
 
-// survey reads the heartbeats of all workers at most every 10 s, but skips dead workers without partitions.
-// So a worker does not have to read the log of each partition.
+// survey reads heartbeats at most every 10 s, so that a worker does not have to read the log of each
+// partition. It reads the heartbeats of the workers that have partitions. If it does not know who has a
+// partition, it also reads the heartbeats of all other living workers.
 func (w *Worker) survey() error {
 	now := w.clock.Now()
 	if now.Sub(w.looked) < beatEvery {
@@ -104,18 +105,23 @@ func (w *Worker) survey() error {
 	}
 	w.looked, w.news = now, true
 	names := map[string]bool{}
-	for info, err := range w.objects.List(workersDir, "") {
-		if err != nil {
-			return err
-		}
-		worker := workerOf(info)
-		names[worker] = w.watches[worker] == nil || !w.watches[worker].dead
-	}
 	for _, p := range w.unsealed() {
-		names[w.ends[p].worker] = true
+		if !w.skip(p) {
+			names[w.ends[p].worker] = true
+		}
 	}
-	for worker, look := range names {
-		if look && worker != "" && worker != w.name {
+	if names[""] || len(w.watches) == 0 {
+		for info, err := range w.objects.List(workersDir, "") {
+			if err != nil {
+				return err
+			}
+			if worker := workerOf(info); w.watches[worker] == nil || !w.watches[worker].dead {
+				names[worker] = true
+			}
+		}
+	}
+	for worker := range names {
+		if worker != "" && worker != w.name {
 			if err := w.look(worker); err != nil {
 				return err
 			}
@@ -148,14 +154,11 @@ func (w *Worker) claimNew(p int) (*claimed, error) {
 	if w.ends[p].taken || w.skip(p) {
 		return nil, nil
 	}
-	w.ends[p].taken = true
-	for _, err := range Dataset(w.objects, p).List("_commits/", "") {
-		if err == nil { // it has a log, so others can have one too
-			err = w.survey()
-		}
-		return nil, err
+	c, err := w.claim(p, 1)
+	if c == nil && err == nil { // another worker was faster, also for others
+		err = w.survey()
 	}
-	return w.claim(p, 1)
+	return c, err
 }
 
 // takeOver claims a partition whose worker has left it or is dead.
@@ -174,11 +177,11 @@ func (w *Worker) takeOver(p int) (*claimed, error) {
 			return nil, nil
 		}
 	}
-	before := at.epoch
-	if err := w.readEnd(p); err != nil || w.skip(p) || at.epoch != before {
-		return nil, err
+	c, err := w.claim(p, at.epoch+1)
+	if c == nil && err == nil { // the log has a later claim or has ended
+		err = w.readEnd(p)
 	}
-	return w.claim(p, at.epoch+1)
+	return c, err
 }
 
 // readEnd reads the end of a partition's log.

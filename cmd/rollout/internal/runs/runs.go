@@ -50,7 +50,7 @@ func Open(ctx context.Context, location string, log *slog.Logger) (*Run, error) 
 			return r, r.openFolder()
 		}
 	}
-	objects, err := OpenStore(ctx, location, log)
+	objects, err := OpenStore(ctx, location, store.Options{Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -71,10 +71,9 @@ func Open(ctx context.Context, location string, log *slog.Logger) (*Run, error) 
 	return r, nil
 }
 
-// OpenStore opens the store at a location: a folder, or a URL that package store describes. The log receives a
-// line when a bucket is away. The error has an exit code.
-func OpenStore(ctx context.Context, location string, log *slog.Logger) (store.Store, error) {
-	objects, err := store.Open(ctx, location, store.Options{Log: log})
+// OpenStore opens a store, as [store.Open] does. The error has an exit code.
+func OpenStore(ctx context.Context, location string, opts store.Options) (store.Store, error) {
+	objects, err := store.Open(ctx, location, opts)
 	if errors.Is(err, store.ErrLocation) {
 		return nil, exit.With(exit.Usage, err)
 	}
