@@ -25,6 +25,7 @@ type Fleet struct {
 	*fleet.Fleet
 	Store    store.Store
 	Location string // as the user gave it
+	Abandon  func() // ends all operations on the store, also those that wait for it
 }
 
 // CheckSpool returns an error unless the run in the folder of a spool is a worker of the fleet.
@@ -124,7 +125,7 @@ func (o *Opened) openWorker(cfg sink.Config) (err error) {
 	p := o.plan
 	f := p.options.Fleet
 	cfg.MaxShardBytes = min(cfg.MaxShardBytes, sink.MaxStoredShard) // the default is larger
-	o.worker, err = fleet.Open(fleet.Config{Store: f.Store, Fleet: f.Fleet, RunID: p.info.ID, Dir: p.dir(), Sink: cfg, Logger: p.host.Log.Logger, Slots: func() int {
+	o.worker, err = fleet.Open(fleet.Config{Store: f.Store, Fleet: f.Fleet, RunID: p.info.ID, Dir: p.dir(), Sink: cfg, Logger: p.host.Log.Logger, Damaged: o.damaged, Slots: func() int {
 		slots := 0
 		for _, e := range o.stats().Endpoints {
 			if !e.Down && !e.Lost {
