@@ -248,7 +248,7 @@ type killRun struct {
 	lives  int
 
 	kills     []killed
-	dropped   int             // samples that were done and lost with a spool
+	dropped   int             // samples that were in no commit when a spool was lost, at most
 	committed []string        // the keys after the last kill
 	done      map[string]bool // keys that were reported done
 }
@@ -377,12 +377,11 @@ func (k *killRun) at() string {
 func (k *killRun) lose(t *testing.T, dir string) {
 	t.Helper()
 	noError(t, os.RemoveAll(dir))
-	k.dropped += len(k.done)
+	k.dropped += k.total - len(k.committed)
 	k.done = map[string]bool{}
 	for _, key := range k.committed {
 		k.done[key] = true
 	}
-	k.dropped -= len(k.done)
 	if n := len(k.kills); n > 0 {
 		k.kills[n-1].done = maps.Clone(k.done)
 	}
