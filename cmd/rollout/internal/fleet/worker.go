@@ -274,7 +274,7 @@ func (w *Worker) Append(ctx context.Context, s *tokenize.Sample, done func(error
 	switch {
 	case err == nil || errors.Is(err, collector.ErrMoved):
 		w.settle(c, 1)
-	case !refused && ctx.Err() == nil:
+	case !refused && !errors.Is(err, sink.ErrClosed) && ctx.Err() == nil:
 		w.fail(err) // the reason comes before its consequences in other partitions
 	}
 	return err
