@@ -13,6 +13,7 @@ KILLS   ?= 200
 DAMAGES ?= 400
 COLLECT_KILLS ?= 20,10
 SOAK    ?= 10m
+AWAY    ?= 5m
 NEW     ?= bin/rollout
 OLD     ?=
 
@@ -183,8 +184,9 @@ damage: ## damage the files of runs DAMAGES (400) times: the damage is found or 
 	ROLLOUT_DAMAGES=$(DAMAGES) $(GO) test -count 1 -timeout 60m -v -run '^TestDamage' ./cmd/rollout
 
 .PHONY: soak
-soak: ## collect for SOAK (10m) with 1,000 samples in flight: memory, goroutines and files stay constant
+soak: ## collect for SOAK (10m) with 1,000 samples in flight: memory, goroutines and files stay constant; then take the bucket of a fleet away for AWAY (5m)
 	ROLLOUT_SOAK=$(SOAK) $(GO) test -count 1 -timeout 60m -v -run '^TestSoak' ./cmd/rollout
+	ROLLOUT_AWAY=$(AWAY) $(GO) test -count 1 -timeout 60m -v -run '^TestStoreAway$$' ./cmd/rollout
 
 .PHONY: soakstream
 soakstream: ## collect with --stream for SOAK (10m), paced by a trainer: files, memory and descriptors stay constant, and verify passes

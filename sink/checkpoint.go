@@ -134,7 +134,7 @@ func (l *Log) load() (listed []int64, err error) {
 		case !errors.Is(err, fs.ErrNotExist):
 			return nil, err
 		case l.checkpoints != nil: // Create would begin the log again
-			return nil, &CorruptError{Path: entryPath(last), Row: -1, Err: fmt.Errorf("the entry is missing, but a checkpoint contains it; restore it, or delete %s/ to do without it: %w", checkpointsDir, ErrLostCommit)}
+			return nil, &CorruptError{Path: entryPath(last), Row: -1, Err: fmt.Errorf("the entry is missing, but a checkpoint contains it; restore it, or delete %s/ to do without it", checkpointsDir)}
 		}
 	}
 	return l.commitNumbers(0)

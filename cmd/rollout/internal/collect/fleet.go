@@ -25,6 +25,7 @@ type Fleet struct {
 	*fleet.Fleet
 	Store    store.Store
 	Location string // as the user gave it
+	Abandon  func() // ends all operations on the store, also those that wait for it
 	// Requests counts the requests to Store. Checks are those before the run.
 	Requests *store.Requests
 	Checks   map[string]int64
@@ -127,7 +128,7 @@ func (o *Opened) openWorker(cfg sink.Config) (err error) {
 	p := o.plan
 	f := p.options.Fleet
 	cfg.MaxShardBytes = min(cfg.MaxShardBytes, sink.MaxStoredShard) // the default is larger
-	o.worker, err = fleet.Open(fleet.Config{Store: f.Store, Fleet: f.Fleet, RunID: p.info.ID, Dir: p.dir(), Sink: cfg, Logger: p.host.Log.Logger, Slots: func() int {
+	o.worker, err = fleet.Open(fleet.Config{Store: f.Store, Fleet: f.Fleet, RunID: p.info.ID, Dir: p.dir(), Sink: cfg, Logger: p.host.Log.Logger, Damaged: o.damaged, Slots: func() int {
 		slots := 0
 		for _, e := range o.stats().Endpoints {
 			if !e.Down && !e.Lost {

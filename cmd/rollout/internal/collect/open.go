@@ -31,6 +31,7 @@ type Opened struct {
 	attempts  map[string]string      // sample keys of the open attempts of earlier processes, by their marks; only for a harness
 	stats     func() collector.Stats // for the worker of a fleet
 	groups    *groups                // nil if the run does not commit whole groups
+	damage    runfolder.Damage       // damage in files that earlier processes have committed
 }
 
 // A dataset is the sink of a run: a *sink.Dataset or a *fleet.Worker.
@@ -138,3 +139,6 @@ func (o *Opened) openJournal(recovered sink.Recovery, held journal.Dataset) (err
 	o.recovery = h.Recovered(recovered, o.journal.Found(), o.leftovers.Find(o.journal, held))
 	return nil
 }
+
+// damaged records a damaged file, and reports the first one at once.
+func (o *Opened) damaged(err error) { o.plan.host.Damaged(err, o.damage.Add(err) == 1) }

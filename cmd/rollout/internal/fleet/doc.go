@@ -32,6 +32,9 @@
 // over partitions whose worker has left them or is dead. While other workers have partitions, it waits.
 // When all partitions are sealed, its tasks end.
 //
+// If the log or the tasks of a partition are damaged, a worker skips the partition, collects the others, and
+// reports the damage ([Config.Damaged]). It keeps the samples of the partition in its spool.
+//
 // # Safety
 //
 // Only the log of a partition decides who can commit: a claim is put if absent, and every later entry of

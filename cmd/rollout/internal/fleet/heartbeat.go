@@ -170,14 +170,15 @@ func (w *Worker) sendBeat(started time.Time) error {
 	return nil
 }
 
-// checkClaims looks for claims of other workers in the logs of this worker's partitions.
+// checkClaims looks for claims of other workers in the logs of this worker's partitions. If a log is
+// damaged, the next entry of this worker decides.
 func (w *Worker) checkClaims() error {
 	w.mu.Lock()
 	held := slices.Collect(maps.Values(w.claimed))
 	w.mu.Unlock()
 	for _, c := range held {
 		end, err := sink.ReadEnd(Dataset(w.objects, c.partition), sink.End{})
-		if err != nil {
+		if err != nil && !errors.Is(err, sink.ErrCorrupt) {
 			return err
 		}
 		if end.Epoch > c.epoch {

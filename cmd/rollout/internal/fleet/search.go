@@ -2,11 +2,14 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/frame"
 )
 
 // A search finds the next partition to claim.
@@ -35,7 +38,7 @@ func newSearch(f *Fleet) search {
 const recount = time.Second
 
 // next waits until the collector has room and a partition can be claimed, and claims it. It returns nil if
-// all partitions are sealed.
+// all partitions are sealed or damaged.
 func (w *Worker) next(ctx context.Context) (*claimed, error) {
 	for {
 		if w.hasRoom() {
@@ -72,11 +75,12 @@ func (w *Worker) hasRoom() bool {
 }
 
 // find claims a partition. It returns nil if no partition can be claimed at present, and done if all
-// partitions are sealed.
+// partitions are sealed or damaged.
 func (w *Worker) find() (c *claimed, done bool, err error) {
 	left := w.unsealed()
 	for _, p := range left {
-		if c, err = w.claimNew(p); c != nil || err != nil {
+		c, err = w.claimNew(p)
+		if err = w.unlessDamaged(p, err); c != nil || err != nil {
 			return c, false, err
 		}
 	}
@@ -87,12 +91,27 @@ func (w *Worker) find() (c *claimed, done bool, err error) {
 		if !w.news {
 			break
 		}
-		if c, err = w.takeOver(p); c != nil || err != nil {
+		c, err = w.takeOver(p)
+		if err = w.unlessDamaged(p, err); c != nil || err != nil {
 			return c, false, err
 		}
 	}
 	w.news = false
 	return nil, len(left) == 0, nil
+}
+
+// unlessDamaged returns err, unless it reports damage of a partition's objects. The worker then skips the
+// partition and keeps its samples in the spool, because a person can restore the objects.
+func (w *Worker) unlessDamaged(p int, err error) error {
+	_, inSpool := errors.AsType[*frame.CorruptError](err)
+	if inSpool || !errors.Is(err, sink.ErrCorrupt) && exit.Code(err) != exit.Verify {
+		return err
+	}
+	w.mu.Lock()
+	w.damaged[p] = true
+	w.mu.Unlock()
+	w.cfg.Damaged(InPartition(p, err))
+	return nil
 }
 
 // survey reads heartbeats at most every 10 s, so that a worker does not have to read the log of each
@@ -130,23 +149,23 @@ func (w *Worker) survey() error {
 	return nil
 }
 
-// unsealed returns the partitions that are not known to be sealed, beginning with w.first.
+// unsealed returns the partitions that are not known to be sealed or damaged, beginning with w.first.
 func (w *Worker) unsealed() (list []int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range w.ends {
-		if p := (w.first + i) % len(w.ends); !w.sealed[p] {
+		if p := (w.first + i) % len(w.ends); !w.sealed[p] && !w.damaged[p] {
 			list = append(list, p)
 		}
 	}
 	return list
 }
 
-// skip reports whether this worker has a partition, or the partition is known to be sealed.
+// skip reports whether this worker has a partition, or the partition is known to be sealed or damaged.
 func (w *Worker) skip(p int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.claimed[p] != nil || w.sealed[p]
+	return w.claimed[p] != nil || w.sealed[p] || w.damaged[p]
 }
 
 // claimNew claims a partition that no worker has claimed.

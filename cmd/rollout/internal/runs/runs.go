@@ -125,12 +125,10 @@ func (d *Dataset) Log() (*sink.Log, error) {
 
 // Wrap adds the name of the partition to an error.
 func (d *Dataset) Wrap(err error) error {
-	if corrupt, ok := errors.AsType[*sink.CorruptError](err); ok && d.Name != "" {
-		own := *corrupt
-		own.Path = d.Name + "/" + own.Path
-		return &own
+	if d.Partition < 0 {
+		return err
 	}
-	return err
+	return fleet.InPartition(d.Partition, err)
 }
 
 // Report builds the report of the run. The error has an exit code.
