@@ -3,6 +3,7 @@
 Runs if Ray is installed: `make raytest` creates an environment with it.
 """
 
+# ruff: noqa: F811 (the fixtures of test_bucket)
 from __future__ import annotations
 
 import contextlib
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_bucket import KEYS, Bucket, bucket, server  # noqa: F401, the fixtures
+from test_bucket import KEYS, Bucket, bucket, server  # noqa: F401
 from test_collect_run import config, lines
 from test_docs import SERVER, programs
 from waiting import PATIENCE, alive, wait_for
@@ -238,6 +239,20 @@ def test_no_process_outlives_the_driver(cluster: Any, simulator: Callable[..., t
     beats = [json.loads(file.read_text()) for file in (tmp_path / "fleet/workers").iterdir()]
     states = [claim.get("state") for beat in beats for claim in beat.get("claims", {}).values()]
     assert states and all(states) or how == signal.SIGKILL, beats  # after Ctrl-C, other workers can take over at once
+
+
+def test_an_exit_starts_no_cluster(cluster: Any, tmp_path: Path) -> None:
+    how = {"address": cluster.address, "runtime_env": {"env_vars": variables()}, "logging_level": "error"}
+    code = f"""
+import atexit, ray
+atexit.register(lambda: print(ray.is_initialized()))
+import rollout.ray
+ray.init(**{how!r})
+workers = rollout.ray.run({str(tmp_path)!r}, workers=1, spool={str(tmp_path / "spool")!r})
+ray.shutdown()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr[-4000:]
 
 
 def users(folder: Path) -> list[int]:

@@ -120,7 +120,7 @@ def collect(
     if config is not None and not isinstance(config, Mapping):  # other machines do not have the file
         with open(config, "rb") as file:
             how = replace(settings(None, given, flags, env), body=file.read())
-    what = {"where": where, "columns": columns and list(columns), "check": check}
+    what: dict[str, Any] = {"where": where, "columns": columns and list(columns), "check": check}
     Following(url, after=state, **what)  # raises StateError
     team = _start(url, workers, spool, how, num_cpus, resources)
     return Groups(url, team, what, state, timeout)
