@@ -15,7 +15,7 @@ import (
 )
 
 func (p *program) planCmd() *cobra.Command {
-	partitions := 0
+	partitions, join := 0, false
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "split a run for several processes",
@@ -29,6 +29,7 @@ settings, such as the servers, are defaults that each worker can change.`,
 		Args: exactArgs(),
 	}
 	cmd.Flags().IntVar(&partitions, "partitions", 0, "split the tasks into `N` partitions, at least 8 per worker (default 256, but at most one per task)")
+	cmd.Flags().BoolVar(&join, "join", false, "succeed if the store already contains a fleet with the same tasks and rows")
 	load := config.AddFlags(cmd, p.getenv, p.environ)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		l, err := load(func(*config.Loader) error { return nil })
@@ -38,12 +39,12 @@ settings, such as the servers, are defaults that each worker can change.`,
 		if err := append(l.Config.CheckComplete(true), collect.CheckFleet(l.Config)...).Err(); err != nil {
 			return err
 		}
-		return p.plan(cmd.Context(), l, partitions)
+		return p.plan(cmd.Context(), l, partitions, join)
 	}
 	return cmd
 }
 
-func (p *program) plan(ctx context.Context, l *config.Loader, partitions int) (err error) {
+func (p *program) plan(ctx context.Context, l *config.Loader, partitions int, join bool) (err error) {
 	host := collect.NewHost(p.stdin, p.stdout, p.stderr, p.getenv, p.abort, &collect.Options{DryRun: true})
 	defer func() { err = host.Close(err) }()
 	location := l.Config.Output.Dir
@@ -54,7 +55,7 @@ func (p *program) plan(ctx context.Context, l *config.Loader, partitions int) (e
 	if err != nil {
 		return err
 	}
-	f, err := collect.PlanFleet(ctx, host, l, objects, partitions)
+	f, err := collect.PlanFleet(ctx, host, l, objects, partitions, join)
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,11 @@
 package collect
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -82,8 +85,9 @@ func CheckFleet(c *config.Config) (bad exit.Complaints) {
 }
 
 // PlanFleet checks the settings and the tasks as NewPlan does, but asks no servers. It then writes a fleet
-// of n partitions to a store. If n is 0, it uses the default number.
-func PlanFleet(ctx context.Context, h *Host, l *config.Loader, objects store.Store, n int) (*fleet.Fleet, error) {
+// of n partitions to a store. If n is 0, it uses the default number. If join is true and the store already
+// contains a fleet with the same tasks and rows, PlanFleet returns that fleet.
+func PlanFleet(ctx context.Context, h *Host, l *config.Loader, objects store.Store, n int, join bool) (*fleet.Fleet, error) {
 	temp, err := os.MkdirTemp("", "rollout-plan-")
 	if err != nil {
 		return nil, exit.With(exit.Storage, err)
@@ -103,10 +107,34 @@ func PlanFleet(ctx context.Context, h *Host, l *config.Loader, objects store.Sto
 	delete(info.Config["tasks"], "file") // paths of this machine
 	delete(info.Config["output"], "dir")
 	f := &fleet.Fleet{ID: info.ID, CreatedAt: info.CreatedAt, Program: version.Read().Version, Identity: p.identity, Model: p.settings.model, Config: info.Config}
-	if n == 0 {
-		n = fleet.DefaultPartitions(p.tasks.Tasks)
+	f.TasksSHA256 = info.Tasks.SHA256
+	err = fleet.Plan(objects, f, cmp.Or(n, fleet.DefaultPartitions(p.tasks.Tasks)), p.planned(), temp)
+	if join && errors.Is(err, fs.ErrExist) {
+		return p.join(objects, f.TasksSHA256, n)
 	}
-	return f, fleet.Plan(objects, f, n, p.planned(), temp)
+	return f, err
+}
+
+// join returns the fleet that a store contains, or an error if it differs from this plan.
+func (p *planning) join(objects store.Store, tasks string, n int) (*fleet.Fleet, error) {
+	f, err := fleet.Read(objects)
+	if err == nil {
+		err = (&Fleet{Fleet: f}).check(p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var bad exit.Complaints
+	if f.TasksSHA256 != tasks {
+		bad = append(bad, errors.New("tasks.file: the fleet has other tasks"))
+	}
+	if had := len(f.Partitions); n != 0 && n != had {
+		bad = append(bad, fmt.Errorf("--partitions: the fleet has %d, but you set %d", had, n))
+	}
+	if bad != nil {
+		return nil, exit.Refuse(exit.Folder, bad, "pass what the fleet was planned with, or another prefix with --out")
+	}
+	return f, nil
 }
 
 // planned yields the tasks with their numbers of samples.

@@ -44,8 +44,9 @@ type Fleet struct {
 	Program   string    `json:"program"` // version of the program that planned the fleet
 	// SchemaVersion is the version of the rows. All workers must write the same version.
 	SchemaVersion int `json:"schema_version"`
-	// Partitions describes the tasks of each partition.
-	Partitions []Partition `json:"partitions"`
+	// TasksSHA256 is the digest of all tasks, in lowercase hex. Partitions describes the tasks of each partition.
+	TasksSHA256 string      `json:"tasks_sha256"`
+	Partitions  []Partition `json:"partitions"`
 	// Identity and Model describe the settings that rows depend on. All workers must have the same.
 	Identity runfolder.Identity `json:"identity"`
 	Model    *runfolder.Model   `json:"model,omitempty"`
@@ -129,8 +130,14 @@ func CheckNew(objects store.Store) error {
 	return nil
 }
 
+// A plannedError is the error of Plan for a store that already contains a fleet. It wraps fs.ErrExist.
+type plannedError struct{ store string }
+
+func (e *plannedError) Error() string { return e.store + " already contains a fleet" }
+func (e *plannedError) Unwrap() error { return fs.ErrExist }
+
 func planned(objects store.Store) error {
-	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s already contains a fleet", objects)), "start workers with rollout work, or pass another prefix with --out")
+	return exit.Hint(exit.With(exit.Folder, &plannedError{objects.String()}), "start workers with rollout work, or pass another prefix with --out")
 }
 
 // write makes the store a fleet. If another process was faster, write returns the error of CheckNew.
