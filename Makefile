@@ -124,6 +124,10 @@ stores: ## install the S3 servers versitygw, moto and s3proxy into .build/stores
 e2e-store: python ## test sink/store against versitygw and moto, also through a proxy with faults, and check that s3proxy is refused
 	.ci/e2e-store.sh
 
+.PHONY: e2e-fleet
+e2e-fleet: python ## collect 5,000 samples with 8 workers in a real S3 server, while workers are killed, paused and cut off from it, and follow the run; exit status 75 if a package is not available
+	.ci/e2e-fleet.sh
+
 .PHONY: e2e-k8s
 e2e-k8s: image python ## apply configs/k8s to a real Kubernetes API server without nodes, and run its containers here with a bucket; needs root; exit status 75 if a package is not available
 	.ci/e2e-k8s.sh dist/image.tar

@@ -142,7 +142,9 @@ func get(w http.ResponseWriter, r *http.Request, objects map[string]object, key 
 		return
 	}
 	w.Header().Set("ETag", o.etag())
-	w.Header().Set("X-Amz-Checksum-Sha256", o.sum)
+	if r.Header.Get("Range") == "" {
+		w.Header().Set("X-Amz-Checksum-Sha256", o.sum)
+	}
 	http.ServeContent(w, r, "", o.time, bytes.NewReader(o.body)) // Range, If-Match and HEAD
 }
 
@@ -153,12 +155,16 @@ func (s *Server) list(w http.ResponseWriter, q url.Values, objects map[string]ob
 	}
 	var page struct {
 		XMLName               xml.Name `xml:"ListBucketResult"`
-		EncodingType          string
+		EncodingType          string   `xml:",omitempty"`
+		KeyCount              int
 		IsTruncated           bool
 		NextContinuationToken string
 		Contents              []content
 	}
-	page.EncodingType = "url"
+	encoded := func(key string) string { return key }
+	if page.EncodingType = q.Get("encoding-type"); page.EncodingType == "url" {
+		encoded = url.QueryEscape
+	}
 	limit := max(s.PageKeys, 0)
 	if limit == 0 {
 		limit = 1000
@@ -179,9 +185,10 @@ func (s *Server) list(w http.ResponseWriter, q url.Values, objects map[string]ob
 			break
 		}
 		o := objects[key]
-		page.Contents = append(page.Contents, content{url.QueryEscape(key), o.time.UTC().Format(time.RFC3339Nano), len(o.body)})
+		page.Contents = append(page.Contents, content{encoded(key), o.time.UTC().Format(time.RFC3339Nano), len(o.body)})
 		after = key
 	}
+	page.KeyCount = len(page.Contents)
 	reply(w, page)
 }
 
