@@ -43,7 +43,7 @@ func TestMistakes(t *testing.T) {
 		{"az://container/run", store.ErrLocation, "Azure is not supported"},
 		{"abfs://container@account/run", store.ErrLocation, "Azure is not supported"},
 		{"s3a://bucket/run", store.ErrLocation, "use a folder or s3://"},
-		{"https://bucket.host/run", store.ErrLocation, "use a folder or s3://"},
+		{"https://bucket.host/run", store.ErrLocation, "use s3://bucket/prefix?endpoint_override=https://"},
 		{"s3://AKIA:hidden@bucket/run", store.ErrLocation, "set AWS_ACCESS_KEY_ID"},
 		{"s3://AKIA:hid%zzden@bucket/run", store.ErrLocation, "use a folder or s3://"},
 		{"s3://bucket/run?endpoint_override=https://AKIA:hidden@host", store.ErrLocation, "endpoint_override is not a valid endpoint"},
