@@ -322,9 +322,9 @@ func TestGateBucketRequests(t *testing.T) {
 		list []*tokenize.Sample
 		want [5]int64
 	}{
-		{"data", alone([]*tokenize.Sample{builder.Sample(builder.Row(5, 5))}), [5]int64{2, 1}},
-		{"failures", alone([]*tokenize.Sample{builder.Failure(3)}), [5]int64{3, 1}}, // and a checkpoint
-		{"both", group(builder, 1, 4), [5]int64{3, 2}},
+		{"data", alone([]*tokenize.Sample{builder.Sample(builder.Row(5, 5))}), [5]int64{3, 1}}, // with a checkpoint
+		{"failures", alone([]*tokenize.Sample{builder.Failure(3)}), [5]int64{2, 1}},
+		{"both", group(builder, 1, 4), [5]int64{4, 2}}, // with a checkpoint
 		{"no rows", alone([]*tokenize.Sample{builder.Sample()}), [5]int64{1}},
 	} {
 		before := count()

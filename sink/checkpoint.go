@@ -34,11 +34,11 @@ const (
 	tailCheckpoint = ".tail.zst"
 
 	// The tail is written after tailEvery entries. A reader then requests at most tailEvery-1
-	// entries, so that Create makes at most 10 requests. A writer makes one more request for 3
+	// entries, so that Create makes at most 9 requests. A writer makes one more request for 2
 	// commits. A tail of n entries is written after n/tailShare entries instead, and the log after
 	// logEvery entries, when the tail has 1/logShare of the log's size. So the cost per commit does
 	// not grow with the log.
-	tailEvery = 3
+	tailEvery = 2
 	tailShare = 64
 	logEvery  = 63
 	logShare  = 8
