@@ -150,9 +150,13 @@ func TestFleetVerbs(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"ctl", "s3:/bucket/run1", "status"}, {"verify", l.at("run1"), "--repair"}, {"import", l.list, "--out", "s3://bucket/run2"},
+		{"ctl", "s3:/bucket/run1", "status"},
+		{"verify", l.at("run1"), "--repair"},
+		{"import", l.list, "--out", "s3://bucket/run2"},
 		{"collect", "--server", l.url, "--model", simModel, "--tasks", l.list, "--out", "s3://AKIA:" + storetest.Secret + "@bucket/run1"},
-		{"work", l.at("run1"), "--spool", "s3:bucket"}, {"clean", folder, "--older-than", "1h"}, {"clean", l.at("run1"), "--older-than", "-1s"},
+		{"work", l.at("run1"), "--spool", "s3:bucket"},
+		{"clean", folder, "--older-than", "1h"},
+		{"clean", l.at("run1"), "--older-than", "-1s"},
 	} {
 		l.plan(nil)
 		r := mustRun(t, exit.Usage, args...)
