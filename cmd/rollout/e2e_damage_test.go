@@ -286,7 +286,7 @@ func (d *damagedRun) check(t *testing.T, damaged []string, what string) int {
 	got.once(t)
 	sameSamples(t, got.logical(t), d.want)
 	if t.Failed() && !failedBefore {
-		wrong(r, args[0], "the samples are not those of a run without damage, each once")
+		wrong(r, args[0], "the samples differ from the samples of an undamaged run")
 	}
 	return r.code
 }

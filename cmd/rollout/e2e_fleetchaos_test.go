@@ -96,7 +96,8 @@ type chaosStore struct {
 	requests map[string]map[string]int // by process and kind
 }
 
-// connect returns the fleet's location for a process, and the proxy in front of it, which is nil for a folder.
+// connect returns the fleet's location for a process, and the proxy in front of it. For a folder, the proxy is
+// nil.
 func (s *chaosStore) connect(process string) (at string, proxy *storetest.Proxy) {
 	s.t.Helper()
 	if s.server == nil {

@@ -20,7 +20,7 @@ import (
 func TestFleetBlindOverwrite(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("needs Python")
+		t.Skip("the short tests run without Python")
 	}
 	for _, blind := range []bool{false, true} {
 		t.Run(fmt.Sprint(blind), func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestFleetBlindOverwrite(t *testing.T) {
 func TestFleetCommitBeforeUpload(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("needs Python")
+		t.Skip("the short tests run without Python")
 	}
 	for _, lies := range []bool{false, true} {
 		t.Run(fmt.Sprint(lies), func(t *testing.T) {
@@ -159,7 +159,7 @@ func (o *turns) take(first, blind bool) storetest.Fault {
 func TestFleetBrokenRules(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("needs Python")
+		t.Skip("the short tests run without Python")
 	}
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
 	whole := filepath.Join(t.TempDir(), "store")

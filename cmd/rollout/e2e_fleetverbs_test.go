@@ -167,7 +167,7 @@ func TestFleetVerbs(t *testing.T) {
 }
 
 // clean deletes what an interrupted plan, a replaced shard and a killed probe left, but only what is old by
-// the clock of the store, which is a year behind the clock of this machine.
+// the clock of the store. This clock is a year behind the clock of this machine.
 func TestFleetClean(t *testing.T) {
 	t.Parallel()
 	l := newFleetLab(t)

@@ -147,7 +147,7 @@ func TestKillAtSteps(t *testing.T) {
 					if o.bucket && i%2 == 0 {
 						k.lose(t, filepath.Join(k.dir, "partitions"))
 					}
-					if name == failpoint.ShardWritten && !o.bucket { // verify finds its file, which is not data
+					if name == failpoint.ShardWritten && !o.bucket { // verify finds the file, but it is not data
 						if v := mustRun(t, exit.OK, "verify", k.dir); !orphaned.MatchString(v.stderr) {
 							t.Errorf("verify: %s%s", v.stdout, v.stderr)
 						}

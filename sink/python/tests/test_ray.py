@@ -272,7 +272,7 @@ def test_processes_end_with_their_actors(cluster: Any, simulator: Callable[..., 
     lock = tmp_path / "spool/0/lock"
     wait_for(lambda: holder(lock))
     pid = holder(lock)
-    os.kill(parent(pid), signal.SIGKILL)  # the actor, which starts again
+    os.kill(parent(pid), signal.SIGKILL)  # kills the actor; Ray starts it again
     wait_for(lambda: holder(lock) not in (0, pid))
     assert not alive(pid)
     pid = holder(lock)

@@ -86,11 +86,11 @@ func Beats(objects store.Store) (list []Beat, err error) {
 		if err == nil {
 			b.Heartbeat, err = readBeat(objects, b.Worker)
 		}
-		if b.RunID == "" { // the heartbeat is damaged
-			b.RunID = b.Worker[:max(0, strings.LastIndexByte(b.Worker, '-'))]
-		}
 		if err != nil {
 			return nil, err
+		}
+		if b.RunID == "" { // the heartbeat is damaged
+			b.RunID = b.Worker[:max(0, strings.LastIndexByte(b.Worker, '-'))]
 		}
 		list = append(list, b)
 	}

@@ -97,7 +97,7 @@ type Coverage struct {
 	Unstarted int `json:"unstarted"`
 	Remaining int `json:"remaining"`
 	// Durable counts the samples in Remaining that have ended but are only in the write-ahead log.
-	// Numbers about samples with rows include these samples.
+	// Numbers about samples with rows include these samples. It is absent if it is 0, and for a fleet.
 	Durable int `json:"durable,omitempty"`
 	// Holds is false if the folder contains more samples than were planned.
 	Holds    bool `json:"holds"`
@@ -301,7 +301,8 @@ type Retries struct {
 	// rows and failed samples.
 	Attempts map[int]int `json:"attempts,omitempty"`
 	// ByClass counts the logged retries by the class of the failure before them. It is nil if the
-	// logs are missing. WaitSeconds is the total wait before the retries.
+	// logs are missing. WaitSeconds is the total wait before the retries. Logged and WaitSeconds are
+	// absent if they are 0 or the logs are missing.
 	ByClass     map[string]int `json:"by_class,omitempty"`
 	Logged      int            `json:"logged,omitempty"`
 	WaitSeconds float64        `json:"wait_seconds,omitempty"`
@@ -335,7 +336,7 @@ type Storage struct {
 	Tokens        int64 `json:"tokens"`
 	Trainable     int64 `json:"trainable_tokens"`
 	// WALBytes is the size of wal/, which contains the samples of shards that have not yet been
-	// committed.
+	// committed. It is absent if it is 0, and for a fleet.
 	WALBytes int64 `json:"wal_bytes,omitempty"`
 	// Duplicates counts samples that were delivered twice and dropped. It is nil if the number was
 	// not recorded.

@@ -45,7 +45,7 @@ import (
 // Names of the files in a run's folder that belong to the command. The sink owns all other files.
 const (
 	RunFile    = "run.json"
-	FleetFile  = "fleet.json" // of a fleet, which is not a run folder
+	FleetFile  = "fleet.json" // a folder with this file is a fleet and not a run
 	TasksFile  = "tasks.jsonl"
 	LockFile   = "lock"
 	ReportFile = "report.json"
