@@ -97,6 +97,15 @@ func (r *Run) openCopy() error {
 	return err
 }
 
+// Name returns the name of the run's folder, or the last part of its URL.
+func (r *Run) Name() string {
+	if r.Dir != "" {
+		return runfolder.Name(r.Dir)
+	}
+	at := strings.TrimRight(r.Location, "/")
+	return at[strings.LastIndexByte(at, '/')+1:]
+}
+
 // NeedFolder returns an error if the run is not in a folder of its own. The parameter what needs one.
 func (r *Run) NeedFolder(what string) error {
 	if r.Dir == "" {
