@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -222,6 +223,41 @@ func smallRun(tb testing.TB) string {
 			default:
 				m.sample(name, i, 4, reward, m.row(prompt, calls, returns, fmt.Sprintf("The answer is %d.<|im_end|>", 2*task+i)))
 			}
+		}
+	}
+	dir := filepath.Join(tb.TempDir(), "run1")
+	m.write(dir)
+	return dir
+}
+
+// pictureRun makes a run that looks like a real one: 150 tasks of 8 samples.
+func pictureRun(tb testing.TB) string {
+	tb.Helper()
+	m := newMaker(tb)
+	at := 0.0
+	for task := range 150 {
+		name, skill := fmt.Sprintf("gsm8k-train-%05d", task), m.rng.Float64()*0.7
+		for i := range 8 {
+			at += m.rng.Float64() * 3
+			seconds := 4 + 30*math.Exp(m.rng.NormFloat64()*0.7)
+			var s *tokenize.Sample
+			if m.rng.IntN(30) == 0 {
+				class := [][2]string{{"timeout_total", "the sample took longer than 5m"}, {"connection", "read tcp 10.0.0.1:8283: connection reset by peer"}, {"agent_error", "the agent ended with stop reason error"}}[m.rng.IntN(3)]
+				s = m.failure(name, i, 8, class[0], class[1])
+			} else {
+				reward := 0.0
+				if m.rng.Float64() < skill+at/6000 {
+					reward = 1
+				}
+				question := chat(fmt.Sprintf("Anna has %d apples and buys %d more. How many apples does she have?", task, i))
+				end := fmt.Sprintf("Anna has %d apples.<|im_end|>", task+i)
+				for range int(4 * math.Exp(m.rng.NormFloat64()*0.6)) {
+					end = "Let me check this once more. " + end
+				}
+				s = m.sample(name, i, 8, new(reward), m.row(question, calls, returns, end))
+			}
+			s.StartedAt = epoch.Add(time.Duration(at * 1e9))
+			s.Duration, s.Working = time.Duration(seconds*1e9), time.Duration(seconds*0.8*1e9)
 		}
 	}
 	dir := filepath.Join(tb.TempDir(), "run1")
