@@ -126,9 +126,6 @@ func worse(a, b string) bool {
 // or an earlier attempt.
 func (x *index) addFailure(f *sink.StoredFailure, at place) {
 	n := x.at(f.SampleKey)
-	if x.data[n].n > 0 && f.Call < 0 {
-		return // an earlier attempt
-	}
 	at.n = 1
 	if x.data[n].n == 0 {
 		x.taskOf[n], x.groupOf[n], x.statusOf[n] = x.task.id(f.TaskID), x.group.id(f.GroupID), x.status.id(f.Class)

@@ -216,6 +216,9 @@ func TestTexts(t *testing.T) {
 	if want := chat("hi") + text + "<|im_end|>"; spans.String() != want {
 		t.Errorf("spans: %q, want %q", spans.String(), want)
 	}
+	if last := s.Rows[0].Text[1]; len(last) != 2 || last[1].T != "<|im_end|>" || last[1].S != 1 || last[0].S != 0 {
+		t.Errorf("the answer has the parts %+v: text that looks like a token is not a special token", last)
+	}
 	if !strings.Contains(tokens.String(), "na") || strings.Contains(tokens.String(), "\ufffd") {
 		t.Errorf("tokens: %q", tokens.String())
 	}
