@@ -116,6 +116,10 @@ e2e-letta: letta ## test the program against the real Letta servers LETTA (0.16.
 e2e-harness: python ## run the published agent harnesses against a scripted engine, without a network, and compare their rows with its log; SHORT=1 runs two of them, as in .ci/run
 	.ci/e2e-harness.sh
 
+.PHONY: page
+page: ## build the page of rollout view again, compare it with the committed one, and test it in Chromium; UPDATE=1 replaces it; exit status 75 if a package is not available
+	.ci/page.sh
+
 .PHONY: stores
 stores: ## install the S3 servers versitygw, moto and s3proxy into .build/stores; exit status 75 if their packages are not available
 	.ci/stores.sh

@@ -24,6 +24,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
 type inspectOptions struct {
@@ -282,25 +283,34 @@ func inspectOne[T any](p *program, run *runs.Run, o *inspectOptions, paint show.
 // noTokenizer is the value of --tokenizer that shows tokens as ids instead of text.
 const noTokenizer = "none"
 
-// runSpeller returns the speller for the run's own tokenizer. If the tokenizer is no longer at its
-// recorded path, the speller prints ids.
+// runSpeller returns the speller for the run's own tokenizer, or one that prints ids.
 func (p *program) runSpeller(dir string, info *runfolder.Info) model.Speller {
+	tokenizer := p.runTokenizer(dir, info)
+	if tokenizer == nil {
+		return model.Decimal
+	}
+	return model.SpellerOf(tokenizer)
+}
+
+// runTokenizer returns the run's own tokenizer. It returns nil if the tokenizer is no longer at its
+// recorded path, and reports the reason.
+func (p *program) runTokenizer(dir string, info *runfolder.Info) *bpe.Tokenizer {
 	digest := info.Model.Tokenizer()
 	if digest == "" {
-		return model.Decimal
+		return nil
 	}
 	path := info.TokenizerPath(dir)
 	if path == "" {
 		p.say("showing tokens as ids: the run's tokenizer is no longer at its recorded path; use --tokenizer DIR")
-		return model.Decimal
+		return nil
 	}
-	spell, err := model.LoadSpeller("tokenizer", path, digest)
+	tokenizer, err := model.LoadExact("tokenizer", path, digest)
 	if err != nil {
 		p.say("showing tokens as ids: %v; pass another tokenizer with --tokenizer DIR", err)
-		return model.Decimal
+		return nil
 	}
 	p.say("showing tokens as text with the run's tokenizer %s; --tokenizer none shows ids", path)
-	return spell
+	return tokenizer
 }
 
 func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o *inspectOptions) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runs"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
@@ -63,19 +64,19 @@ func (p *program) showReport(ctx context.Context, dir string, o *reportOptions) 
 	if err != nil {
 		return err
 	}
-	if err := p.printReport(dir, r, o); err != nil || len(r.Damage) == 0 {
+	if err := p.printReport(run, r, o); err != nil || len(r.Damage) == 0 {
 		return err
 	}
 	return runfolder.DamageError(dir, r.Damage)
 }
 
-func (p *program) printReport(dir string, r *report.Report, o *reportOptions) error {
+func (p *program) printReport(run *runs.Run, r *report.Report, o *reportOptions) error {
 	switch o.html {
 	case "":
 	case "-":
-		return report.Page(p.stdout, r)
+		return report.Page(p.stdout, run.Name(), r)
 	default:
-		if err := runfolder.WriteNamed(o.html, func(w io.Writer) error { return report.Page(w, r) }); err != nil {
+		if err := runfolder.WriteNamed(o.html, func(w io.Writer) error { return report.Page(w, run.Name(), r) }); err != nil {
 			return exit.With(exit.Storage, fmt.Errorf("%s: %w", o.html, err))
 		}
 		p.say("wrote %s", o.html)
@@ -87,8 +88,8 @@ func (p *program) printReport(dir string, r *report.Report, o *reportOptions) er
 		return p.printJSON(r)
 	}
 	termsafe.Fprintf(p.stdout, "%s", termsafe.Own(report.Text(r)))
-	if _, err := os.Stat(filepath.Join(dir, runfolder.ReportPage)); err != nil {
-		p.say("rollout report %s --html FILE writes the full report as a page", format.Shell(dir))
+	if _, err := os.Stat(filepath.Join(run.Location, runfolder.ReportPage)); err != nil {
+		p.say("rollout report %s --html FILE writes the full report as a page", format.Shell(run.Location))
 	}
 	return nil
 }

@@ -113,6 +113,7 @@ func (p *program) rootCmd() *cobra.Command {
 		p.statusCmd(),
 		p.inspectCmd(),
 		p.reportCmd(),
+		p.viewCmd(),
 		p.exportCmd(),
 		p.importCmd(),
 		p.verifyCmd(),

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/licenses"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/view/web"
 )
 
 var update = flag.Bool("update", false, "write licenses.txt anew")
@@ -118,7 +119,8 @@ func classify(text string) (names, against []string) {
 	return names, against
 }
 
-// Every linked module has an allowed license, and licenses.txt contains exactly these.
+// Every linked module and every library of the page has an allowed license, and licenses.txt contains
+// exactly these.
 func TestLicenses(t *testing.T) {
 	t.Parallel()
 	goroot, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
@@ -155,6 +157,13 @@ func TestLicenses(t *testing.T) {
 			t.Errorf("%s %s: no licence that is allowed in %v", m.path, m.version, slices.Sorted(maps.Keys(texts)))
 		}
 		t.Logf("%s %s: %s", m.path, m.version, strings.Join(slices.Sorted(maps.Keys(found)), ", "))
+	}
+	out.WriteString("\n" + web.Licenses) // of the libraries in the page
+	for part := range strings.SplitSeq(web.Licenses, strings.Repeat("=", 80)+"\n") {
+		name, text, _ := strings.Cut(part, "\n")
+		if names, against := classify(text); name != "" && (len(names) == 0 || len(against) > 0) {
+			t.Errorf("%s: licences %q, refused words %q", name, names, against)
+		}
 	}
 	if *update {
 		if err := os.WriteFile("licenses.txt", []byte(out.String()), 0o666); err != nil {

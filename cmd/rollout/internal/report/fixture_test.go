@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
@@ -104,23 +104,32 @@ func (f *folder) read(planned int) *report.Report {
 	return r
 }
 
+// page returns the data of the page, as JSON without escapes of HTML.
 func page(t *testing.T, r *report.Report) string {
 	t.Helper()
+	var data any
+	must(t, json.Unmarshal([]byte(dataOf(t, wholePage(t, r))), &data))
+	text, err := format.JSONLine(data)
+	must(t, err)
+	return string(text)
+}
+
+func wholePage(t *testing.T, r *report.Report) string {
+	t.Helper()
 	var b strings.Builder
-	must(t, report.Page(&b, r))
+	must(t, report.Page(&b, "run1", r))
 	return b.String()
 }
 
-var big struct {
-	once sync.Once
-	html string
-}
-
-// bigPage returns the page of bigRun.
-func bigPage(t *testing.T) string {
+// dataOf returns the data of a page.
+func dataOf(t *testing.T, html string) string {
 	t.Helper()
-	big.once.Do(func() { big.html = page(t, bigRun(t).read(1200)) })
-	return big.html
+	_, rest, _ := strings.Cut(html, `id="data">`)
+	data, _, ok := strings.Cut(rest, "</script>")
+	if !ok {
+		t.Fatal("the page has no data")
+	}
+	return data
 }
 
 // bigRun returns a run that uses every feature of a report.

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/collector/pace"
@@ -34,26 +33,4 @@ func (l *Lag) text() string {
 		text += fmt.Sprintf("; the last groups of %s are missing", format.Plural(int64(l.CutShort), "killed process"))
 	}
 	return text
-}
-
-// shares returns the page's table of lags, in ascending order.
-func (l *Lag) shares() shares {
-	if l == nil {
-		return shares{}
-	}
-	whole := 0
-	for _, n := range l.Groups {
-		whole += n
-	}
-	s := shares{Title: "Groups by policy lag on arrival"}
-	for lag, n := range l.Groups {
-		name := format.Plural(int64(lag), "version")
-		if lag == pace.LagMost {
-			name = strconv.Itoa(lag) + " versions or more"
-		}
-		if n > 0 {
-			s.Rows = append(s.Rows, shareRow{Name: name, Count: n, Share: share(n, whole), Width: num2(100 * float64(n) / float64(whole))})
-		}
-	}
-	return s
 }

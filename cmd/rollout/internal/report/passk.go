@@ -1,9 +1,16 @@
 package report
 
+import (
+	"cmp"
+	"slices"
+)
+
 // A group summarizes the scored samples of one task.
 type group struct {
+	task                          string
 	size, samples, scored, passed int
-	first                         float64 // reward of the first scored sample
+	first, sum                    float64 // reward of the first scored sample, sum of all rewards
+	sampled                       int64   // sampled tokens of all samples
 	same                          bool    // true if all rewards so far are equal
 }
 
@@ -13,6 +20,7 @@ func (g *group) reward(r, pass float64) {
 	}
 	g.same = g.same && r == g.first
 	g.scored++
+	g.sum += r
 	if r >= pass {
 		g.passed++
 	}
@@ -53,8 +61,30 @@ func passes(groups map[string]*group) []PassAtK {
 	return out
 }
 
+// maxHardest is the number of tasks in Groups.Hardest.
+const maxHardest = 100
+
+// hardest returns the tasks with the lowest mean rewards, the lowest first. If two means are
+// equal, the task with more sampled tokens per sample is harder.
+func hardest(groups map[string]*group) (out []TaskRewards) {
+	for _, g := range groups {
+		if g.scored > 0 {
+			out = append(out, TaskRewards{
+				Task: g.task, Samples: g.samples, Scored: g.scored, Passed: g.passed, RewardSum: g.sum,
+				Sampled: g.sampled, Equal: g.same,
+			})
+		}
+	}
+	slices.SortFunc(out, func(a, b TaskRewards) int {
+		return cmp.Or(
+			cmp.Compare(a.RewardSum/float64(a.Scored), b.RewardSum/float64(b.Scored)),
+			cmp.Compare(float64(b.Sampled)/float64(b.Samples), float64(a.Sampled)/float64(a.Samples)), cmp.Compare(a.Task, b.Task))
+	})
+	return slices.Clip(out[:min(len(out), maxHardest)])
+}
+
 func groupsOf(groups map[string]*group) Groups {
-	var out Groups
+	out := Groups{Hardest: hardest(groups)}
 	for _, g := range groups {
 		out.Groups++
 		if g.samples >= g.size {

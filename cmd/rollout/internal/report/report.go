@@ -1,6 +1,6 @@
 // Package report describes how a run went: the outcome of every sample, rewards, durations and the
 // collector's decisions. [Read] builds a [Report] from the files of a run alone, so it also works
-// on a run that is in progress or was killed. [Page] renders the report as HTML.
+// on a run that is in progress or was killed. [Page] writes the report as a web page.
 //
 //	run.json ──────────────► planned
 //	_commits/ ─────────────► committed, bytes
@@ -8,7 +8,7 @@
 //	logs/ ─────────────────► invocations, limits, retries, samples in flight, policy lags
 //	journal/ ──────────────► attempts without an outcome
 //	                │
-//	                └─ Read ─► Report ─► report.json, and Page ─► report.html
+//	                └─ Read ─► Report ─► report.json, and Page ─► report.html (package web)
 //
 // Every number in a report was measured. A number that was not measured is nil or absent, and the
 // page shows it as missing. The logs, the journal and the write-ahead log of a fleet are in the
@@ -140,6 +140,16 @@ type Rewards struct {
 	Passed int     `json:"passed"`
 	// PassAtK contains pass@k for k = 1, 2, 4, … as long as some group has k scored samples.
 	PassAtK []PassAtK `json:"pass_at_k,omitempty"`
+	// OverTime is nil if no sample was scored.
+	OverTime *RewardSeries `json:"over_time,omitempty"`
+}
+
+// A RewardSeries contains the mean reward of the samples that ended in each step. The steps are Step
+// seconds long, from Start. A mean is nil if no scored sample ended in the step.
+type RewardSeries struct {
+	Start time.Time  `json:"start"`
+	Step  float64    `json:"step"`
+	Mean  []*float64 `json:"mean"`
 }
 
 // An AttemptReward summarizes the samples for which attempt number Attempt counted.
@@ -173,6 +183,20 @@ type Groups struct {
 	ZeroVariance int `json:"zero_variance"`
 	AllPass      int `json:"all_pass"`
 	NonePass     int `json:"none_pass"`
+	// Hardest contains the scored groups with the lowest mean rewards, the lowest first. It has at
+	// most 100 groups.
+	Hardest []TaskRewards `json:"hardest,omitempty"`
+}
+
+// TaskRewards summarizes the samples of one group that have at least one row.
+type TaskRewards struct {
+	Task      string  `json:"task"`
+	Samples   int     `json:"samples"`
+	Scored    int     `json:"scored"`
+	Passed    int     `json:"passed"`
+	RewardSum float64 `json:"reward_sum"` // of the scored samples
+	Sampled   int64   `json:"sampled_tokens"`
+	Equal     bool    `json:"equal,omitempty"` // true if all rewards are equal
 }
 
 // Lengths contains the lengths of prompts, rows and samples, in tokens.

@@ -207,8 +207,9 @@ func (s *survey) sample(row *sink.StoredRow, at int) {
 		g = &group{}
 		s.groups[row.GroupID] = g
 	}
-	g.size = max(g.size, int(row.GroupSize))
+	g.task, g.size = row.TaskID, max(g.size, int(row.GroupSize))
 	g.samples++
+	g.sampled += row.CompletionTokens
 	a := s.attempts[int(row.Attempt)]
 	if a == nil {
 		a = &attemptSum{}
@@ -217,6 +218,7 @@ func (s *survey) sample(row *sink.StoredRow, at int) {
 	a.samples++
 	if v := row.Reward; v != nil && !math.IsNaN(*v) && !math.IsInf(*v, 0) {
 		s.rewards = append(s.rewards, *v)
+		s.line.reward(started.Add(time.Duration(row.DurationMS)*time.Millisecond), *v)
 		g.reward(*v, s.pass)
 		a.scored++
 		a.sum += *v
@@ -310,6 +312,7 @@ func (s *survey) finish() {
 		first, last := s.line.begun, s.line.end
 		r.Time.First, r.Time.Last = &first, &last
 	}
+	r.Rewards.OverTime = s.line.rewardSeries(r.Throughput)
 	r.Slowest = slowestOf(s.slowest)
 }
 

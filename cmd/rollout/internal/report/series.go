@@ -14,11 +14,35 @@ type timeline struct {
 	low, high  int64 // numbers of the first and the last step since 1970
 	tokens     map[int64]float64
 	samples    map[int64]float64
+	rewards    map[int64]float64 // sums
+	scored     map[int64]float64 // numbers of samples with a reward
 	begun, end time.Time
 }
 
 func newTimeline() *timeline {
-	return &timeline{step: 1, tokens: map[int64]float64{}, samples: map[int64]float64{}}
+	return &timeline{step: 1, tokens: map[int64]float64{}, samples: map[int64]float64{}, rewards: map[int64]float64{}, scored: map[int64]float64{}}
+}
+
+// reward adds the reward of a sample. Call add for the sample first.
+func (t *timeline) reward(ended time.Time, reward float64) {
+	at := floorDiv(ended.Unix(), t.step)
+	t.rewards[at] += reward
+	t.scored[at]++
+}
+
+// rewardSeries returns the mean rewards in the steps of the series s, or nil if no sample was
+// scored.
+func (t *timeline) rewardSeries(s *Series) *RewardSeries {
+	if s == nil || len(t.scored) == 0 {
+		return nil
+	}
+	out := &RewardSeries{Start: s.Start, Step: s.Step, Mean: make([]*float64, len(s.Samples))}
+	for i := range out.Mean {
+		if at := floorDiv(s.Start.Unix(), t.step) + int64(i); t.scored[at] > 0 {
+			out.Mean[i] = new(t.rewards[at] / t.scored[at])
+		}
+	}
+	return out
 }
 
 func (t *timeline) add(started, ended time.Time, tokens int64) {
@@ -42,7 +66,7 @@ func (t *timeline) add(started, ended time.Time, tokens int64) {
 
 func (t *timeline) double() {
 	t.step *= 2
-	for _, m := range []*map[int64]float64{&t.tokens, &t.samples} {
+	for _, m := range []*map[int64]float64{&t.tokens, &t.samples, &t.rewards, &t.scored} {
 		next := make(map[int64]float64, len(*m)/2)
 		for at, v := range *m {
 			next[floorDiv(at, 2)] += v

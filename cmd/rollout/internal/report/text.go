@@ -1,7 +1,10 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
@@ -64,10 +67,22 @@ func Text(r *Report) string {
 		line([]string{"ends", ""}[min(i, 1)], "%s", text)
 	}
 	line("data", "%s in %s shards, %s tokens", size(r.Storage.DataBytes), count(r.Storage.DataShards), count(r.Storage.Tokens))
-	for _, n := range notes(r) {
+	for _, n := range Notes(r) {
 		if n.Mood != "good" {
 			line("note", "%s", n.Text)
 		}
 	}
 	return b.String()
+}
+
+// maxName is the maximum displayed length of a name that can come from a server.
+const maxName = 120
+
+// reasons lists the reasons for filtering, the most frequent reason first.
+func reasons(by map[string]int) string {
+	var all []string
+	for _, name := range slices.SortedFunc(maps.Keys(by), func(a, b string) int { return cmp.Or(cmp.Compare(by[b], by[a]), cmp.Compare(a, b)) }) {
+		all = append(all, cmp.Or(termsafe.Text(name, maxName), "–")+" "+count(by[name]))
+	}
+	return strings.Join(all, ", ")
 }

@@ -65,18 +65,3 @@ func (v *versionSums) versions() *Versions {
 	}
 	return out
 }
-
-// shares returns the page's table of policy versions.
-func (v *Versions) shares() shares {
-	if v == nil {
-		return shares{}
-	}
-	by := map[string]int{}
-	for name, n := range v.Newest {
-		by["version "+name] = n
-	}
-	if v.Unknown > 0 {
-		by["unknown"] = v.Unknown
-	}
-	return sharesOf("Rows by newest policy version", by)
-}

@@ -37,7 +37,15 @@ func WriteReport(folder *Folder, last func(*report.Report) (json.RawMessage, err
 	if err := folder.writeJSON(ReportFile, r); err != nil {
 		return r.Damage, err
 	}
-	return r.Damage, writeFile(folder.Dir, ReportPage, folder.Mode, func(w io.Writer) error { return report.Page(w, r) })
+	return r.Damage, writeFile(folder.Dir, ReportPage, folder.Mode, func(w io.Writer) error { return report.Page(w, Name(folder.Dir), r) })
+}
+
+// Name returns the name of the run's folder.
+func Name(dir string) string {
+	if path, err := filepath.Abs(dir); err == nil {
+		dir = path
+	}
+	return filepath.Base(dir)
 }
 
 // ReadReport builds the current report of the run in dir. The parameter running is true if another

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -103,6 +104,15 @@ func (r *Run) openCopy() error {
 	r.Info, err = runfolder.Decode(r.Store.String()+"/"+runfolder.RunFile, body)
 	r.Datasets = []Dataset{{Partition: -1, Store: r.Store}}
 	return err
+}
+
+// Name returns the name of the run's folder, or the last part of its URL.
+func (r *Run) Name() string {
+	if r.Dir != "" {
+		return runfolder.Name(r.Dir)
+	}
+	at := strings.TrimRight(r.Location, "/")
+	return at[strings.LastIndexByte(at, '/')+1:]
 }
 
 // NeedFolder returns an error if the run is not in a folder of its own. The parameter what needs one.

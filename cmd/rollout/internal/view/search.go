@@ -1,0 +1,130 @@
+package view
+
+import (
+	"bytes"
+	"context"
+	"strings"
+
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// A hit is a part of the answer to a search: the numbers of samples with the text. Done of Of
+// samples have been searched.
+type hit struct {
+	Done  int     `json:"done"`
+	Of    int     `json:"of"`
+	Found []int32 `json:"found"`
+	// Note says what was not searched.
+	Note string `json:"note,omitempty"`
+}
+
+// every is the number of rows after which search reports its progress.
+const every = 512
+
+// search calls found for the samples that contain the text, in any case: in the task, in an error,
+// in the messages, or in the tokens of one row. It reads all rows.
+func (v *View) search(ctx context.Context, text string, found func(hit) error) error {
+	want := bytes.ToLower([]byte(text))
+	logs, h := v.searchTasks(string(want))
+	if v.tokens == nil {
+		h.Note = "without the run's tokenizer, only tasks, errors and messages were searched"
+	}
+	if err := found(h); err != nil {
+		return err
+	}
+	h.Found, h.Note = []int32{}, ""
+	rows, last := 0, ""
+	tell := func(key string, has bool) error {
+		if key != last {
+			h.Done, last = h.Done+1, key
+		}
+		if has {
+			h.Found = v.appendNumber(h.Found, key)
+		}
+		if rows++; rows%every != 0 {
+			return nil
+		}
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		err := found(h)
+		h.Found = []int32{}
+		return err
+	}
+	if err := eachText(logs, v.tokens, want, tell); err != nil {
+		return v.run.Error(err)
+	}
+	h.Done = h.Of
+	return found(h)
+}
+
+// searchTasks returns the logs to search, and the samples whose task contains the text.
+func (v *View) searchTasks(want string) (logs []*sink.Log, h hit) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	x := &v.state.index
+	h = hit{Of: len(x.order), Found: []int32{}}
+	tasks := make([]bool, len(x.task.List))
+	for i, w := range x.task.List {
+		tasks[i] = strings.Contains(strings.ToLower(w), want)
+	}
+	for n := range x.order {
+		if tasks[x.taskOf[n]] {
+			h.Found = append(h.Found, int32(n)) //nolint:gosec // a number of the index
+		}
+	}
+	return v.state.logs, h
+}
+
+func (v *View) appendNumber(dst []int32, key string) []int32 {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if n, ok := v.state.index.keys[key]; ok {
+		dst = append(dst, n)
+	}
+	return dst
+}
+
+// eachText calls each for every failure and every row, with whether it contains the text.
+func eachText(logs []*sink.Log, tokens *decoder, want []byte, each func(key string, has bool) error) error {
+	var buf []byte
+	contains := func(ids []int32, texts ...string) bool {
+		for _, t := range texts {
+			if bytes.Contains(bytes.ToLower([]byte(t)), want) {
+				return true
+			}
+		}
+		if tokens == nil {
+			return false
+		}
+		buf = tokens.appendLower(buf[:0], ids)
+		return bytes.Contains(buf, want)
+	}
+	for _, log := range logs {
+		for shard := range log.Shards(sink.KindFailures) {
+			for f, err := range log.Failures(shard) {
+				if err != nil {
+					return err
+				}
+				if err := each(f.SampleKey, contains(f.OutputIDs, f.Error, f.Text)); err != nil {
+					return err
+				}
+			}
+		}
+		for shard := range log.Shards(sink.KindData) {
+			for r, err := range log.Rows(shard) {
+				if err != nil {
+					return err
+				}
+				messages := ""
+				if r.Messages != nil {
+					messages = *r.Messages
+				}
+				if err := each(r.SampleKey, contains(r.InputIDs, messages)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}

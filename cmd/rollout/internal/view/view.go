@@ -1,0 +1,208 @@
+package view
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runs"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+)
+
+// A View is a run that is shown. Its methods can be called concurrently.
+type View struct {
+	run    *runs.Run
+	tokens *decoder
+
+	mu       sync.RWMutex
+	revision int64 // grows when the samples change; 0 before the first Refresh
+	state    snapshot
+	broken   bool // true if state is incomplete because a shard could not be read
+
+	reports sync.Mutex // one report at a time
+	report  *report.Overview
+	of      int64         // the revision that report belongs to
+	at      time.Time     // when report was built
+	took    time.Duration // how long that took
+}
+
+// A snapshot is what was read of a run at one time.
+type snapshot struct {
+	logs    []*sink.Log
+	shards  []sink.Shard
+	seen    map[string]int32 // numbers in shards, by dataset and path
+	index   index
+	unshown map[string]tokenize.Unshown
+	last    int64 // sum of the numbers of the last entries
+}
+
+// Open returns a View of a run. The tokenizer is nil if tokens are shown as ids. Refresh reads the
+// run.
+func Open(run *runs.Run, tokenizer *bpe.Tokenizer) *View {
+	return &View{run: run, tokens: newDecoder(tokenizer)}
+}
+
+// Name returns the name of the run's folder or bucket.
+func (v *View) Name() string { return v.run.Name() }
+
+// Refresh reads what was committed since the last call. The number of a sample never changes.
+func (v *View) Refresh(ctx context.Context) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	logs, err := v.run.Logs(ctx)
+	if err != nil {
+		return err
+	}
+	last := int64(0)
+	for _, log := range logs {
+		last += log.Last()
+	}
+	if v.revision > 0 && !v.broken && last == v.state.last {
+		return nil
+	}
+	next := snapshot{logs: logs, last: last, unshown: unshownOf(logs)}
+	if !v.broken && v.state.allIn(logs) {
+		next.shards, next.seen, next.index = v.state.shards, v.state.seen, v.state.index
+	} else { // a merge has replaced shards
+		for _, key := range v.state.index.order {
+			next.index.at(key)
+		}
+	}
+	err = next.read(ctx)
+	v.state, v.broken = next, err != nil
+	if err != nil {
+		return v.run.Error(err)
+	}
+	v.revision++
+	return nil
+}
+
+// allIn reports whether the logs still name all shards of the snapshot.
+func (s *snapshot) allIn(logs []*sink.Log) bool {
+	n := 0
+	for i, log := range logs {
+		for _, kind := range kinds {
+			for shard := range log.Shards(kind) {
+				if _, ok := s.seen[shardName(i, shard)]; ok {
+					n++
+				}
+			}
+		}
+	}
+	return n == len(s.seen)
+}
+
+// kinds is the order in which shards are read: a sample with rows has not failed.
+var kinds = [...]sink.Kind{sink.KindData, sink.KindFailures}
+
+func shardName(log int, s sink.Shard) string { return string(rune(log)) + s.Path }
+
+// read adds the shards that are not in the snapshot.
+func (s *snapshot) read(ctx context.Context) error {
+	if s.seen == nil {
+		s.seen = map[string]int32{}
+	}
+	for _, log := range s.logs { // number the samples in the order of the log
+		for i := range log.Commits {
+			for k := range log.Commits[i].Samples {
+				s.index.at(log.Commits[i].Samples[k].Key)
+			}
+		}
+	}
+	for _, kind := range kinds {
+		for i, log := range s.logs {
+			for shard := range log.Shards(kind) {
+				if err := context.Cause(ctx); err != nil {
+					return err
+				}
+				if _, ok := s.seen[shardName(i, shard)]; ok {
+					continue
+				}
+				if err := s.add(int32(i), log, shard); err != nil { //nolint:gosec // a run has far fewer datasets
+					return err
+				}
+			}
+		}
+	}
+	for _, log := range s.logs {
+		for i := range log.Commits {
+			c := &log.Commits[i]
+			for k := range c.Samples {
+				if of := &c.Samples[k]; of.Rows+of.Failures == 0 {
+					s.index.addEmpty(of, c.Groups[of.Group])
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (s *snapshot) add(log int32, from *sink.Log, shard sink.Shard) error {
+	number := int32(len(s.shards)) //nolint:gosec // far fewer shards than 2³¹ fit into memory
+	at := place{log: log, shard: number}
+	if shard.Kind == sink.KindData {
+		for row, err := range from.Facts(shard) {
+			if err != nil {
+				return err
+			}
+			s.index.addRow(row, at)
+			at.first++
+		}
+	} else {
+		for f, err := range from.FailureFacts(shard) {
+			if err != nil {
+				return err
+			}
+			s.index.addFailure(f, at)
+			at.first++
+		}
+	}
+	s.shards = append(s.shards, shard)
+	s.seen[shardName(int(log), shard)] = number
+	return nil
+}
+
+// unshownOf returns the counts of the calls that no reply shows, by sample key. The last commit of
+// a sample counts.
+func unshownOf(logs []*sink.Log) map[string]tokenize.Unshown {
+	all := map[string]tokenize.Unshown{}
+	for _, log := range logs {
+		for i := range log.Commits {
+			for _, s := range log.Commits[i].Samples {
+				if s.Unshown != (tokenize.Unshown{}) {
+					all[s.Key] = s.Unshown
+				} else if len(all) > 0 {
+					delete(all, s.Key)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// patience limits the time that is spent on reports during a run: a report is shown for at least
+// patience times the time that it took to build.
+const patience = 10
+
+// overview returns the report.
+func (v *View) overview(ctx context.Context) (*report.Overview, error) {
+	v.reports.Lock()
+	defer v.reports.Unlock()
+	v.mu.RLock()
+	revision := v.revision
+	v.mu.RUnlock()
+	if v.report != nil && (v.of == revision || time.Since(v.at) < patience*v.took) {
+		return v.report, nil
+	}
+	began := time.Now()
+	r, err := v.run.Report(ctx, report.DefaultPass)
+	if err != nil {
+		return nil, err
+	}
+	v.report, v.of = report.OverviewOf(v.Name(), r), revision
+	v.at, v.took = time.Now(), time.Since(began)
+	return v.report, nil
+}

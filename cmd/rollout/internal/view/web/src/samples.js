@@ -1,0 +1,135 @@
+// The list of samples, with its filters.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { html } from "./h.js";
+import { List } from "./list.js";
+import { useKeys } from "./keys.js";
+import { empty, flagsOf, isFiltered, matching } from "./filter.js";
+import { amount, count, plural, seconds, value } from "./format.js";
+import { go, href, replace } from "./route.js";
+import { live, search } from "./source.js";
+
+// current keeps the list that the user saw last, for "next" and "previous" on the page of a sample.
+export const current = { list: [], selected: 0 };
+
+const columns = [
+  ["task", "task", ""],
+  ["index", "sample", "n"],
+  ["reward", "reward", "n"],
+  ["status", "status", ""],
+  ["grade", "grade", "extra"],
+  ["tokens", "tokens", "n"],
+  ["trained", "trained", "n extra"],
+  ["calls", "calls", "n extra"],
+  ["rows", "rows", "n extra"],
+  ["seconds", "time", "n extra"],
+  ["flags", "flags", "extra"],
+];
+
+// useSearch returns the numbers of the samples that contain the text, while they are found.
+function useSearch(text, samples) {
+  const [state, set] = useState({ found: null, note: "" });
+  useEffect(() => {
+    if (!text) return set({ found: null, note: "" });
+    const abort = new AbortController();
+    const found = new Set();
+    let note = "searching \u2026";
+    set({ found, note });
+    const timer = setTimeout(async () => {
+      try {
+        const why = await search(text, abort.signal, (part) => {
+          part.found.forEach((i) => found.add(i));
+          note = part.done < part.of ? `searched ${count(part.done)} of ${plural(part.of, "sample")} \u2026` : "";
+          set({ found: new Set(found), note });
+        });
+        set({ found: new Set(found), note: why });
+      } catch (e) {
+        if (!abort.signal.aborted) set({ found, note: e.message });
+      }
+    }, live ? 250 : 0);
+    return () => (clearTimeout(timer), abort.abort());
+  }, [text, samples.revision]);
+  return state;
+}
+
+export function Samples({ samples: s, query }) {
+  const filter = { ...empty, ...query };
+  const { found, note } = useSearch(filter.q, s);
+  const list = useMemo(() => matching(s, filter, found), [s, found, JSON.stringify(filter)]);
+  const [selected, select] = useState(() => Math.max(0, list.indexOf(current.selected)));
+  const text = useRef();
+  const cursor = Math.min(selected, list.length - 1);
+  current.list = list;
+  const shape = JSON.stringify(filter);
+  const last = useRef(shape);
+  useEffect(() => {
+    if (shape !== last.current) select(0);
+    last.current = shape;
+  }, [shape]);
+  const set = (name, v) => replace("/samples", { ...filter, [name]: v });
+  const open = (i) => {
+    current.selected = list[i];
+    go(`/sample/${list[i]}`);
+  };
+  const move = (by) => select(Math.max(0, Math.min(list.length - 1, cursor + by)));
+  useKeys({
+    "/": () => text.current.focus(),
+    j: () => move(1),
+    k: () => move(-1),
+    ArrowDown: () => move(1),
+    ArrowUp: () => move(-1),
+    PageDown: () => move(15),
+    PageUp: () => move(-15),
+    Home: () => select(0),
+    End: () => select(list.length - 1),
+    Enter: () => list.length > 0 && open(cursor),
+  });
+
+  const sort = (name) => replace("/samples", { ...filter, sort: name, desc: filter.sort === name && filter.desc === "" ? "1" : "" });
+  const header = columns.map(([name, title, kind]) => {
+    const by = filter.sort === name;
+    const order = by ? (filter.desc ? "descending" : "ascending") : "none";
+    return html`<span role="columnheader" class=${kind} aria-sort=${order}><button type="button" onClick=${() => sort(name)}>${title}${by && (filter.desc ? " \u2193" : " \u2191")}</button></span>`;
+  });
+  const row = (at) => {
+    const i = list[at];
+    const status = s.words.status[s.status[i]];
+    const cell = (kind, child) => html`<span role="gridcell" class=${kind}>${child}</span>`;
+    return html`
+      ${cell("", html`<a href=${href(`/sample/${i}`)} tabindex="-1" title=${s.words.task[s.task[i]]}>${s.words.task[s.task[i]]}</a>`)}
+      ${cell("n", s.index[i])} ${cell("n" + mood(s, i), value(s.reward[i]))}
+      ${cell(s.failed[i] ? "bad" : "", status)} ${cell("extra", s.words.grade[s.grade[i]])}
+      ${cell("n", amount(s.tokens[i]))} ${cell("n extra", amount(s.trained[i]))} ${cell("n extra", s.calls[i])}
+      ${cell("n extra", s.rows[i])} ${cell("n extra", seconds(s.seconds[i]))} ${cell("extra", flagsOf(s, i).join(", "))}`;
+  };
+  return html`<main id="main" class="samples" tabindex="-1">
+    <h1 class="unseen">Samples</h1>
+    <${Filters} s=${s} filter=${filter} set=${set} text=${text} />
+    <p class="soft" role="status">
+      ${isFiltered(filter) ? `${count(list.length)} of ${plural(s.n, "sample")}` : plural(s.n, "sample")}${note && ` \u2013 ${note}`}
+      ${isFiltered(filter) && html` <button type="button" class="quiet" onClick=${() => replace("/samples", { sort: filter.sort, desc: filter.desc })}>Clear filters</button>`}
+    </p>
+    <${List} label="Samples" version=${list} count=${list.length} columns=${columns.length} header=${header} row=${row} selected=${cursor} select=${select} open=${open} />
+  </main>`;
+}
+
+const mood = (s, i) => (s.reward[i] === null ? " soft" : "");
+
+function Filters({ s, filter, set, text }) {
+  const id = (name) => "filter-" + name;
+  const choice = (name, title, words) =>
+    html`<label for=${id(name)}>${title}<select id=${id(name)} value=${filter[name]} onChange=${(e) => set(name, e.target.value)}>
+      <option value="">all</option>
+      ${[...words].filter(Boolean).sort().map((w) => html`<option value=${w} selected=${w === filter[name]}>${w}</option>`)}
+    </select></label>`;
+  const range = (title, low, high) =>
+    html`<fieldset><legend>${title}</legend>
+      <input id=${id(low)} type="number" step="any" aria-label=${title + " from"} placeholder="from" value=${filter[low]} onInput=${(e) => set(low, e.target.value)} />
+      <input id=${id(high)} type="number" step="any" aria-label=${title + " to"} placeholder="to" value=${filter[high]} onInput=${(e) => set(high, e.target.value)} />
+    </fieldset>`;
+  return html`<form class="filters card" role="search" onSubmit=${(e) => e.preventDefault()}>
+    <label for=${id("q")}>text<input id=${id("q")} ref=${text} type="search" value=${filter.q} onInput=${(e) => set("q", e.target.value)} /></label>
+    <label for=${id("task")}>task<input id=${id("task")} type="search" value=${filter.task} onInput=${(e) => set("task", e.target.value)} /></label>
+    ${choice("status", "status", s.words.status)} ${choice("grade", "grade", s.words.grade)} ${choice("flag", "flag", s.words.flag)}
+    ${range("reward", "min", "max")} ${range("tokens", "short", "long")}
+  </form>`;
+}
