@@ -13,6 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runs"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/sink"
@@ -72,7 +73,7 @@ again. Damaged shards and commits cannot be repaired.`,
 				return err
 			}
 			if run.Dir == "" {
-				return p.verified(args[0], r, asJSON)
+				return p.verified(run, r, asJSON)
 			}
 			found, err := journalDamage(args[0])
 			if err != nil {
@@ -85,7 +86,7 @@ again. Damaged shards and commits cannot be repaired.`,
 				found = append(found, err)
 			}
 			r.Problems, r.ProblemCount = append(r.Problems, found...), r.ProblemCount+int64(len(found))
-			return p.verified(args[0], r, asJSON)
+			return p.verified(run, r, asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
@@ -96,18 +97,23 @@ again. Damaged shards and commits cannot be repaired.`,
 	return cmd
 }
 
-func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
+// verified prints what verify has found.
+func (p *program) verified(run *runs.Run, r sink.VerifyReport, asJSON bool) error {
+	dir := run.Location
 	problems := make([]string, len(r.Problems))
 	for i, err := range r.Problems {
 		problems[i] = err.Error()
 	}
 	if asJSON {
-		if err := p.printJSON(map[string]any{
+		body := map[string]any{
 			"run": dir, "ok": r.ProblemCount == 0, "commits": r.Commits, "shards": r.Shards, "samples": r.Samples,
 			"failed": r.Failed, "rows": r.Rows, "failures": r.Failures, "tokens": r.Tokens, "bytes": r.Bytes,
 			"problems": problems, "problem_count": r.ProblemCount, "orphans": r.Orphans,
-			"wal_segments": r.WAL.Segments, "wal_pending": r.WAL.Pending, "wal_torn_bytes": r.WAL.TornBytes,
-		}); err != nil {
+		}
+		if run.Dir != "" { // only a folder has a write-ahead log
+			body["wal_segments"], body["wal_pending"], body["wal_torn_bytes"] = r.WAL.Segments, r.WAL.Pending, r.WAL.TornBytes
+		}
+		if err := p.printJSON(body); err != nil {
 			return err
 		}
 	} else {

@@ -53,6 +53,8 @@ func (l *fleetLab) args(t *testing.T, verb, at string) []string {
 		return []string{"plan", "--server", l.url, "--model", simModel, "--tasks", l.list, "--out", at, "--partitions", "2"}
 	case "work":
 		return []string{"work", at, "--spool", filepath.Join(t.TempDir(), "spool"), "--preflight", "connect"}
+	case "view":
+		return []string{"view", at, "--out", filepath.Join(t.TempDir(), "page.html"), "--tokenizer", "none"}
 	}
 	return []string{verb, at}
 }
@@ -69,7 +71,7 @@ func (l *fleetLab) plan(fault func(*http.Request) storetest.Fault) { l.proxy.Pla
 var writers = []string{"plan", "work"}
 
 // readers are the verbs of a fleet that only read.
-var readers = []string{"status", "verify", "inspect", "report", "failures", "export"}
+var readers = []string{"status", "verify", "view", "inspect", "report", "failures", "export"}
 
 // Each mistake with a store has one clear line and one code, in all verbs.
 func TestFleetVerbs(t *testing.T) {
@@ -239,6 +241,9 @@ func TestFleetClean(t *testing.T) {
 		t.Errorf("the agents %q are left, want only one of another run", left)
 	}
 	contains(t, mustRun(t, exit.OK, "verify", l.at("run2")).stdout, ": ok: ")
+	if text := mustRun(t, exit.OK, "verify", l.at("run2"), "--json").stdout; strings.Contains(text, "wal_") {
+		t.Errorf("verify measured a write-ahead log that is in no bucket: %s", text)
+	}
 	if got := must(objects.Get(notes))(t); !bytes.Equal(got, []byte("x")) {
 		t.Errorf("the notes are %q", got)
 	}

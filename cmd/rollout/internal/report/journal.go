@@ -5,9 +5,25 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/rollout-rl/rollout/collector/journal"
 )
+
+// readWAL measures the write-ahead log. A run without wal/ has no such samples.
+func readWAL(dir string, r *Report) {
+	entries, err := os.ReadDir(filepath.Join(dir, "wal"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return // the survey reports it
+	}
+	n := int64(0)
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && !strings.HasPrefix(e.Name(), ".") {
+			n += info.Size()
+		}
+	}
+	r.Storage.WALBytes = &n
+}
 
 // readJournal counts the attempts that have no outcome and whose samples are not done. It needs a
 // few bytes of memory per open attempt.

@@ -74,10 +74,15 @@ func addEntry(sum hash.Hash, c *sink.Commit) {
 // in the write-ahead log or if the clock jumped, because the numbers then also depend on other
 // files.
 func basisOf(r *Report, run *Run, entries string) string {
-	if r.Storage.WALBytes > 0 || len(r.ClockJumps) > 0 {
+	wal := r.Storage.WALBytes
+	if local := run.Logs == nil; local && (wal == nil || *wal > 0) || len(r.ClockJumps) > 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s/%d/%d/%d/%v/%s", run.Program, r.Version, run.Planned, r.Coverage.Unstarted, run.Pass, entries)
+	unstarted := -1
+	if n := r.Coverage.Unstarted; n != nil {
+		unstarted = *n
+	}
+	return fmt.Sprintf("%s/%d/%d/%d/%v/%s", run.Program, r.Version, run.Planned, unstarted, run.Pass, entries)
 }
 
 // takeOver copies the numbers about samples from the last report. It does so only if both reports

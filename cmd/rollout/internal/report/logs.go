@@ -51,6 +51,9 @@ type diary struct {
 	statuses  int
 	clock     clock
 	lag       []int // lags in the last status line of the log that is being read
+	unstarted int
+	retries   int
+	waited    float64 // before retries, in seconds
 }
 
 func readInvocations(dir string, r *Report) {
@@ -68,7 +71,9 @@ func readInvocations(dir string, r *Report) {
 			r.Problems = append(r.Problems, fmt.Sprintf("a log could not be read completely: %v", err))
 		}
 	}
-	r.ClockJumps = d.clock.jumps
+	if r.ClockJumps = d.clock.jumps; len(r.Invocations) > 0 {
+		r.Coverage.Unstarted, r.Retries.Logged, r.Retries.WaitSeconds = &d.unstarted, &d.retries, &d.waited
+	}
 	for _, name := range d.order {
 		r.Controller.Endpoints = append(r.Controller.Endpoints, *d.endpoints[name])
 	}
@@ -121,9 +126,9 @@ func (d *diary) line(l *logLine, in *Invocation) {
 	switch l.Msg {
 	case "launch":
 		in.Resumed = l.Resumed
-		r.Coverage.Unstarted = 0 // a resumed run collects the samples that were skipped before
+		d.unstarted = 0 // a resumed run collects the samples that were skipped before
 	case "tail":
-		r.Coverage.Unstarted = l.Unstarted
+		d.unstarted = l.Unstarted
 	case "end":
 		in.Outcome, in.Exit = l.Outcome, l.ExitCode
 		if l.Duplicate != nil {
@@ -145,8 +150,8 @@ func (d *diary) line(l *logLine, in *Invocation) {
 			r.Retries.ByClass = map[string]int{}
 		}
 		r.Retries.ByClass[l.Class]++
-		r.Retries.Logged++
-		r.Retries.WaitSeconds += l.Delay
+		d.retries++
+		d.waited += l.Delay
 	}
 }
 
@@ -206,17 +211,4 @@ func (d *diary) changed(c LimitChange) {
 		k.LeftOut++
 	}
 	k.Changes = append(k.Changes, c)
-}
-
-func walBytes(dir string) (n int64) {
-	entries, err := os.ReadDir(filepath.Join(dir, "wal"))
-	if err != nil {
-		return 0 // the run has no folder wal/
-	}
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && !strings.HasPrefix(e.Name(), ".") {
-			n += info.Size()
-		}
-	}
-	return n
 }

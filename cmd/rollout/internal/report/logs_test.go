@@ -53,7 +53,7 @@ func TestLogs(t *testing.T) {
 	if !maps.Equal(r.Controller.Reasons, map[string]int{"growth": 2, "rate_limited": 1}) || len(r.Controller.Changes) != 4 {
 		t.Errorf("controller %+v", r.Controller)
 	}
-	if r.Retries.Logged != 2 || r.Retries.WaitSeconds != 2 || !maps.Equal(r.Retries.ByClass, map[string]int{"rate_limited": 1, "connection": 1}) {
+	if *r.Retries.Logged != 2 || *r.Retries.WaitSeconds != 2 || !maps.Equal(r.Retries.ByClass, map[string]int{"rate_limited": 1, "connection": 1}) {
 		t.Errorf("retries %+v", r.Retries)
 	}
 	if r.Storage.Duplicates == nil || *r.Storage.Duplicates != 2 {

@@ -83,8 +83,8 @@ func Notes(r *Report) (out []Note) {
 	if r.Partitions > 0 && c.Failed > 0 {
 		say("warn", "A fleet does not support --retry-failed. To collect the failed samples again, plan another fleet with their tasks.")
 	}
-	if c.Durable > 0 {
-		say("warn", "%s of the remaining samples have ended. They are durable in the write-ahead log, but not yet in a shard.", count(c.Durable))
+	if n := c.Durable; n != nil && *n > 0 {
+		say("warn", "%s of the remaining samples have ended. They are durable in the write-ahead log, but not yet in a shard.", count(*n))
 	}
 	if n := r.Proof.Grades["unverified"]; n > 0 {
 		say("warn", "%s of %s rows (%s) are unverified: their prompts could not be checked.", count(n), count(r.Lengths.Rows), share(n, r.Lengths.Rows))

@@ -82,7 +82,7 @@ func read(dir string, run Run) (*Report, []*sink.Log, error) {
 	r.Coverage.Planned, r.Filtered = run.Planned, filtered
 	r.Storage, r.Balance = storageOf(logs), balanceOf(logs)
 	if dir != "" {
-		r.Storage.WALBytes = walBytes(dir)
+		readWAL(dir, r)
 		readInvocations(dir, r)
 	}
 	r.Basis = basisOf(r, &run, entries)

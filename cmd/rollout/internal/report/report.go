@@ -91,14 +91,15 @@ type Coverage struct {
 	Failed    int `json:"failed"`
 	// Skipped counts the samples that were cut by the tail policy or at their task's deadline. Late
 	// counts the samples that were cut at a deadline. Unstarted counts the samples that never
-	// started.
-	Skipped   int `json:"skipped"`
-	Late      int `json:"late,omitempty"`
-	Unstarted int `json:"unstarted"`
-	Remaining int `json:"remaining"`
+	// started. It is nil without logs: such samples then count as remaining.
+	Skipped   int  `json:"skipped"`
+	Late      int  `json:"late,omitempty"`
+	Unstarted *int `json:"unstarted,omitempty"`
+	Remaining int  `json:"remaining"`
 	// Durable counts the samples in Remaining that have ended but are only in the write-ahead log.
-	// Numbers about samples with rows include these samples. It is absent if it is 0, and for a fleet.
-	Durable int `json:"durable,omitempty"`
+	// Numbers about samples with rows include these samples. Durable is nil if the run is not in a
+	// folder of its own.
+	Durable *int `json:"durable,omitempty"`
 	// Holds is false if the folder contains more samples than were planned.
 	Holds    bool `json:"holds"`
 	Filtered int  `json:"filtered"`
@@ -324,12 +325,12 @@ type Retries struct {
 	// Attempts counts samples by the number of the attempt that counted. It includes samples with
 	// rows and failed samples.
 	Attempts map[int]int `json:"attempts,omitempty"`
-	// ByClass counts the logged retries by the class of the failure before them. It is nil if the
-	// logs are missing. WaitSeconds is the total wait before the retries. Logged and WaitSeconds are
-	// absent if they are 0 or the logs are missing.
+	// Logged is the number of retries in the logs, and WaitSeconds is the total wait before them.
+	// Both are nil without logs. ByClass counts these retries by the class of the failure before them.
+	// It is nil if there are none.
 	ByClass     map[string]int `json:"by_class,omitempty"`
-	Logged      int            `json:"logged,omitempty"`
-	WaitSeconds float64        `json:"wait_seconds,omitempty"`
+	Logged      *int           `json:"logged,omitempty"`
+	WaitSeconds *float64       `json:"wait_seconds,omitempty"`
 	// Open counts the attempts without an outcome. Such an attempt is in progress, or its process
 	// was killed. Open is nil if there is no journal.
 	Open *int `json:"open,omitempty"`
@@ -360,8 +361,8 @@ type Storage struct {
 	Tokens        int64 `json:"tokens"`
 	Trainable     int64 `json:"trainable_tokens"`
 	// WALBytes is the size of wal/, which contains the samples of shards that have not yet been
-	// committed. It is absent if it is 0, and for a fleet.
-	WALBytes int64 `json:"wal_bytes,omitempty"`
+	// committed. It is nil if the run is not in a folder of its own, or if wal/ cannot be read.
+	WALBytes *int64 `json:"wal_bytes,omitempty"`
 	// Duplicates counts samples that were delivered twice and dropped. It is nil if the number was
 	// not recorded.
 	Duplicates *int64 `json:"duplicates_refused,omitempty"`

@@ -54,8 +54,8 @@ func TestReadCounts(t *testing.T) {
 
 			r := f.read(16)
 			if got, want := r.Coverage, (report.Coverage{
-				Planned: 16, Committed: 9, Failed: 3, Skipped: 1, Remaining: 3, Holds: true, Superseded: 1, LostCalls: 1,
-			}); got != want {
+				Planned: 16, Committed: 9, Failed: 3, Skipped: 1, Remaining: 3, Holds: true, Superseded: 1, LostCalls: 1, Durable: new(0),
+			}); !reflect.DeepEqual(got, want) {
 				t.Errorf("coverage %+v, want %+v", got, want)
 			}
 			if r.State != "incomplete" {
@@ -237,7 +237,7 @@ func TestDurableSamples(t *testing.T) {
 		must(t, d.Append(t.Context(), s, func(error) {}))
 	}
 	r := f.read(4)
-	if c := r.Coverage; c.Committed != 1 || c.Failed != 0 || c.Remaining != 3 || c.Durable != 2 || !c.Holds || c.Empty != 0 {
+	if c := r.Coverage; c.Committed != 1 || c.Failed != 0 || c.Remaining != 3 || *c.Durable != 2 || !c.Holds || c.Empty != 0 {
 		t.Errorf("coverage %+v", c)
 	}
 	if r.Rewards.Scored != 2 || r.Lengths.Rows != 2 || r.Lengths.Completion.Max != 50 || r.Slowest[0].Row != -2 && r.Slowest[1].Row != -2 {
@@ -248,7 +248,7 @@ func TestDurableSamples(t *testing.T) {
 	}
 	must(t, d.Close(t.Context()))
 	ended.Wait()
-	if c := f.read(4).Coverage; c.Committed != 2 || c.Failed != 1 || c.Durable != 0 || c.Remaining != 1 {
+	if c := f.read(4).Coverage; c.Committed != 2 || c.Failed != 1 || *c.Durable != 0 || c.Remaining != 1 {
 		t.Errorf("coverage after the commit %+v", c)
 	}
 }
@@ -259,7 +259,7 @@ func TestUnstarted(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	f.log(logLine{0, "launch", nil}, logLine{9, "tail", map[string]any{"policy": "deadline=1m0s", "unstarted": 3}}, logLine{10, "end", nil})
-	if c := f.read(10).Coverage; c.Skipped != 3 || c.Unstarted != 3 || c.Remaining != 7 {
+	if c := f.read(10).Coverage; c.Skipped != 3 || *c.Unstarted != 3 || c.Remaining != 7 {
 		t.Errorf("coverage %+v", c)
 	}
 	f.log(logLine{20, "launch", map[string]any{"resumed": true}})
@@ -375,7 +375,7 @@ func TestFiltered(t *testing.T) {
 		g.Samples[5].KeepReason = "mine"
 	}}, f.samples)
 	r := f.read(12)
-	if got, want := r.Coverage, (report.Coverage{Planned: 12, Committed: 2, Filtered: 4, Failed: 1, Skipped: 2, Late: 1, Remaining: 3, Holds: true}); got != want {
+	if got, want := r.Coverage, (report.Coverage{Planned: 12, Committed: 2, Filtered: 4, Failed: 1, Skipped: 2, Late: 1, Remaining: 3, Durable: new(0), Holds: true}); !reflect.DeepEqual(got, want) {
 		t.Errorf("coverage %+v, want %+v", got, want)
 	}
 	if want := map[string]int{"reward_std": 3, "mine": 1}; !maps.Equal(r.Filtered, want) {
@@ -492,6 +492,38 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
+// TestMeasuredZero checks that a report contains a number that was measured as 0, and lacks a number that was not
+// measured.
+func TestMeasuredZero(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	f.sample("a", 0, 1, nil, 5, 5)
+	f.write(sink.Parquet)
+	folder, logs := []string{"durable", "wal_bytes"}, []string{"unstarted", "logged", "wait_seconds"}
+	check := func(what string, has, lacks []string) {
+		t.Helper()
+		data := page(t, f.read(1))
+		for _, name := range has {
+			if !strings.Contains(data, `"`+name+`":0`) {
+				t.Errorf("%s: %s is not 0", what, name)
+			}
+		}
+		for _, name := range lacks {
+			if strings.Contains(data, `"`+name+`"`) {
+				t.Errorf("%s: the report contains %s", what, name)
+			}
+		}
+	}
+	check("without logs", folder, logs)
+	f.log(logLine{0, "launch", nil}, logLine{10, "end", nil})
+	check("with logs", append(folder, logs...), nil)
+	must(t, os.RemoveAll(filepath.Join(f.dir, "wal")))
+	f.put("wal", "not a folder")
+	if r := f.read(1); r.Storage.WALBytes != nil || len(r.Problems) != 1 || r.Basis != "" {
+		t.Errorf("wal/ cannot be read: %v bytes, problems %q, basis %q", r.Storage.WALBytes, r.Problems, r.Basis)
+	}
+}
+
 // A report of a fleet mentions nothing that only the workers' spools contain, and no command that a fleet lacks.
 func TestFleet(t *testing.T) {
 	t.Parallel()
@@ -515,7 +547,7 @@ func TestFleet(t *testing.T) {
 			t.Errorf("the page lacks %q", text)
 		}
 	}
-	for _, name := range []string{"durable", "logged", "wait_seconds", "wal_bytes", "open", "duplicates_refused"} {
+	for _, name := range []string{"durable", "unstarted", "logged", "wait_seconds", "wal_bytes", "open", "duplicates_refused"} {
 		if strings.Contains(data, `"`+name+`"`) {
 			t.Errorf("the report contains %s: %s", name, data)
 		}

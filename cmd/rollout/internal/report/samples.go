@@ -102,9 +102,11 @@ func (s *survey) run() {
 		}
 	}
 	if s.local {
+		durable := 0
 		for _, log := range s.logs {
-			s.waiting(log)
+			durable += s.waiting(log)
 		}
+		r.Coverage.Durable = &durable
 	}
 	s.finish()
 }
@@ -112,20 +114,22 @@ func (s *survey) run() {
 // inNoShard is the row number of a row that is only in the write-ahead log.
 const inNoShard = -2
 
-// waiting reads the samples in the write-ahead log.
-func (s *survey) waiting(log *sink.Log) {
+// waiting reads the samples in the write-ahead log, and returns the number of those without a failure in
+// a shard.
+func (s *survey) waiting(log *sink.Log) (durable int) {
 	for w, err := range log.Waiting() {
 		if err != nil {
 			s.problem(err)
 			continue
 		}
 		if _, failed := s.failed[w.Key]; !failed {
-			s.report.Coverage.Durable++
+			durable++
 		}
 		for i := range w.Rows {
 			s.row(&w.Rows[i], inNoShard)
 		}
 	}
+	return durable
 }
 
 func (r *Report) problem(what string, err error) {
@@ -276,7 +280,9 @@ func (s *survey) finish() {
 	r.Coverage.Committed = len(s.done) - r.Coverage.Filtered
 	r.Coverage.Empty = max(0, len(s.done)-s.held)
 	c := &r.Coverage
-	c.Skipped += c.Unstarted
+	if c.Unstarted != nil {
+		c.Skipped += *c.Unstarted
+	}
 	ended := len(s.done) + c.Failed + c.Skipped
 	c.Holds = ended <= c.Planned
 	c.Remaining = max(0, c.Planned-ended)

@@ -27,8 +27,8 @@ func Text(r *Report) string {
 	line("failed", "%9s  %s", count(c.Failed), share(c.Failed, c.Planned))
 	line("skipped", "%9s  %s", count(c.Skipped), share(c.Skipped, c.Planned))
 	durable := ""
-	if c.Durable > 0 {
-		durable = ", " + count(c.Durable) + " of them durable but not yet in a shard"
+	if n := c.Durable; n != nil && *n > 0 {
+		durable = ", " + count(*n) + " of them durable but not yet in a shard"
 	}
 	line("remaining", "%9s  %s%s", count(c.Remaining), share(c.Remaining, c.Planned), durable)
 	for _, f := range r.Failures.Classes {

@@ -138,7 +138,7 @@ def planned_end(run: str) -> int | None:
         report = json.loads(store.read(store.join(run, "report.json")))
         covered = report["coverage"]
         if report["run_id"] == info["id"] and report["state"] == "complete" and instant(report["written_at"]) >= instant(begun):
-            return 0 if streamed else min(planned, int(covered["planned"]) - int(covered["unstarted"]))
+            return 0 if streamed else min(planned, int(covered["planned"]) - int(covered.get("unstarted", 0)))
     except (OSError, ValueError, KeyError, TypeError):
         pass  # there is no report, or it is unreadable
     return sys.maxsize if streamed else planned

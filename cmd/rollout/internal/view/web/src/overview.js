@@ -176,6 +176,13 @@ function Times({ r, name }) {
 // noLogs says where the logs are if the report has none.
 const noLogs = (r) => (r.partitions > 0 ? "The logs are in the spools of the workers." : "The run has no logs.");
 
+// retriesOf says how many retries the logs contain.
+function retriesOf({ retries, partitions }) {
+  if (retries.logged === undefined) return partitions ? "Retries are unknown." : "There are no logs, so retries are unknown.";
+  if (retries.logged === 0) return "The logs contain no retries.";
+  return `${count(retries.logged)} logged retries waited ${seconds(retries.wait_seconds)} in total, ${count(retries.by_class?.rate_limited ?? 0)} of them after a 429 (rate limit).`;
+}
+
 // mostChanges is the number of limit changes in the table.
 const mostChanges = 60;
 
@@ -210,7 +217,7 @@ function Concurrency({ r, name }) {
     ${shown.length > 0 && html`<details class="card wide"><summary>${shown.length === 1 ? "The only change" : `The last ${shown.length} changes`} to the limit</summary>
       <${Table} caption="Changes to the limit" columns=${[["at", ""], ["endpoint", "id"], ["from", "n"], ["to", "n"], ["reason", "words"]]} rows=${shown.map((c) => [moment(c.at), shorten(c.endpoint), c.from || "", c.to, shorten(c.reason)])} /></details>`}
     <p class="soft">
-      ${r.retries.logged ? `${count(r.retries.logged)} logged retries waited ${seconds(r.retries.wait_seconds)} in total, ${count(r.retries.by_class?.rate_limited ?? 0)} of them after a 429 (rate limit).` : r.invocations ? "The logs contain no retries." : r.partitions ? "Retries are unknown." : "There are no logs, so retries are unknown."}
+      ${retriesOf(r)}
       ${r.retries.open > 0 && ` ${count(r.retries.open)} attempts have started but have no outcome yet.`}
     </p>`;
 }
@@ -256,7 +263,7 @@ function Storage({ r }) {
       ["failures", size(s.failure_bytes), `in ${plural(s.failure_shards, "shard")}`],
       ["tokens", count(s.tokens), `${share(s.trainable_tokens, s.tokens)} trained`],
       ["bytes per token", s.tokens ? (s.data_bytes / s.tokens).toFixed(2) : "\u2013", ""],
-      !r.partitions && ["write-ahead log", size(s.wal_bytes ?? 0), s.wal_bytes ? "samples whose shards are still open" : ""],
+      s.wal_bytes !== undefined && ["write-ahead log", size(s.wal_bytes), s.wal_bytes ? "samples whose shards are still open" : ""],
       !r.partitions && ["duplicates dropped", s.duplicates_refused === undefined ? "\u2013" : count(s.duplicates_refused), s.duplicates_refused === undefined ? "not recorded" : ""],
     ].filter(Boolean)} /></${Card}>
     <${Card}><${Table} caption="Invocations" none=${noLogs(r)} columns=${[["log", ""], ["started", ""], ["duration", "n"], ["ended", ""]]}
