@@ -259,18 +259,20 @@ func (v RowView) tokens(b *bytes.Buffer, n int, elide bool, token func(i int) (p
 	}
 }
 
-// logprob colors a token by its log-probability, from green (certain) to red (unlikely).
+// logprob colors a token by its log-probability, from green (certain) to red (unlikely). The colors
+// have a medium brightness and little saturation: whole paragraphs have them, on a dark or a light
+// background.
 func (p Painter) logprob(lp float32, s string) termsafe.Own {
 	shades := [...]struct {
 		above float32
 		code  string
-	}{{-0.05, "38;5;46"}, {-0.25, "38;5;118"}, {-0.7, "38;5;190"}, {-1.6, "38;5;220"}, {-3, "38;5;208"}}
+	}{{-0.05, "38;5;71"}, {-0.25, "38;5;107"}, {-0.7, "38;5;143"}, {-1.6, "38;5;179"}, {-3, "38;5;173"}}
 	for _, shade := range shades {
 		if lp >= shade.above {
 			return p.Code(shade.code, s)
 		}
 	}
-	return p.Code("38;5;196", s)
+	return p.Code("38;5;167", s)
 }
 
 // ColumnsOf returns the values of a stored row by column name. A NaN becomes nil, because JSON has
