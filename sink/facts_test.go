@@ -1,15 +1,87 @@
 package sink_test
 
 import (
+	"errors"
 	"fmt"
 	"iter"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/sink/store"
+	"github.com/rollout-rl/rollout/tokenize"
 )
+
+// A countingStore counts the bytes that are read from its objects.
+type countingStore struct {
+	store.Store
+	read int64
+}
+
+type countingObject struct {
+	store.Object
+	of *countingStore
+}
+
+func (s *countingStore) Open(name string) (store.Object, error) {
+	o, err := s.Store.Open(name)
+	return countingObject{o, s}, err
+}
+
+func (o countingObject) ReadAt(p []byte, off int64) (int, error) {
+	n, err := o.Object.ReadAt(p, off)
+	o.of.read += int64(n)
+	return n, err
+}
+
+// TestDigestOnce tests that a Log checks the digest of a local shard before the first row, and not before every
+// row. A shard whose size changes afterwards is damaged.
+func TestDigestOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := sinktest.NewBuilder(1)
+	var all []*tokenize.Sample
+	for range 200 {
+		all = append(all, b.Sample(b.Row(100, 100)))
+	}
+	sinktest.Write(t, dir, sink.Config{RowGroupTokens: 1000}, all)
+	log := readLog(t, dir)
+	shard := log.Commits[0].Shards[0]
+	counted := &countingStore{Store: store.Folder(sink.OS(), dir)}
+	cost := func(read func(*sink.Log) error) int64 {
+		t.Helper()
+		counted.read = 0
+		must(t, read(log.In(counted)))
+		return counted.read
+	}
+	row := func(l *sink.Log) error { _, err := l.Row(shard, 7); return err }
+	if n := cost(row); n < shard.Bytes {
+		t.Errorf("the first row took %d bytes, fewer than the %d of the shard", n, shard.Bytes)
+	}
+	if n := cost(row); n > shard.Bytes/2 {
+		t.Errorf("the second row took %d bytes of %d", n, shard.Bytes)
+	}
+	facts := func(l *sink.Log) error {
+		for _, err := range l.Facts(shard) {
+			return err
+		}
+		return nil
+	}
+	if n := cost(facts); n < shard.Bytes {
+		t.Errorf("the facts took %d bytes, fewer than the %d of the shard", n, shard.Bytes)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, shard.Path), os.O_WRONLY|os.O_APPEND, 0)
+	must(t, err)
+	_, err = f.WriteString("x")
+	must(t, errors.Join(err, f.Close()))
+	if _, err := log.Row(shard, 7); !errors.Is(err, sink.ErrCorrupt) {
+		t.Errorf("the shard is longer now, but the error is %v", err)
+	}
+}
 
 // TestReaders tests that Row and Facts return the rows of Rows, in order, and that Failure and FailureFacts
 // return the rows of Failures. Facts and FailureFacts leave columns empty.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/rollout-rl/rollout/sink/store"
 )
@@ -25,8 +26,10 @@ type location struct {
 	fs     FS
 	dir    string // the local folder; empty for a reader without local files
 	chunk  int64  // the number of bytes of one read of a committed file
-	// byRange makes checked use a rangedFile if possible.
+	// byRange is set for a reader of single rows. checked then uses a rangedFile if possible, and
+	// does not check a local file again.
 	byRange bool
+	intact  *intact // the local files that were checked; nil if each reading checks
 }
 
 // locate returns the location with the given store and local folder. If the store is nil, it is the
@@ -170,8 +173,13 @@ func (p *location) checked(o store.Object, s Shard, read func(io.ReaderAt) error
 	var content io.ReaderAt
 	var err error
 	switch {
+	case p.folder && p.byRange && p.intact.has(s) && o.Size() == s.Bytes:
+		content = o
 	case p.folder:
 		content, err = o, copyChecked(io.Discard, o, o.Size(), s, p.chunk)
+		if err == nil {
+			p.intact.add(s)
+		}
 	case p.byRange && s.Format == Parquet && o.SHA256() == s.SHA256: // a reader of an Arrow stream needs all bytes before the row
 		content, err = ranged(o, s)
 	case s.Bytes <= fetchChunk:
@@ -197,6 +205,24 @@ func (p *location) checked(o store.Object, s Shard, read func(io.ReaderAt) error
 		err = f.err // the library can lose it
 	}
 	return err
+}
+
+// An intact contains the digests of files that had the right content when they were read. A nil
+// *intact stays empty. Its methods can be called concurrently.
+type intact struct{ digests sync.Map }
+
+func (i *intact) add(s Shard) {
+	if i != nil {
+		i.digests.Store(s.SHA256, nil)
+	}
+}
+
+func (i *intact) has(s Shard) bool {
+	if i == nil {
+		return false
+	}
+	_, ok := i.digests.Load(s.SHA256)
+	return ok
 }
 
 // commitNumbers lists the log's folder and returns the numbers of the entries after the given

@@ -39,7 +39,8 @@ func (l *Log) At(kind Kind, n int64) (s Shard, row int64, ok bool) {
 	return Shard{}, 0, false
 }
 
-// ranged returns a Log that reads a Parquet shard in a bucket by range.
+// ranged returns a Log that reads a Parquet shard in a bucket by range, and checks a local shard only
+// once.
 func (l *Log) ranged() *Log {
 	by := *l
 	by.byRange = true
@@ -72,10 +73,11 @@ func (l *Log) Meta(s Shard) (meta map[string]string, err error) {
 	return meta, err
 }
 
-// Row checks the digest of a data shard and returns row n, counted from 0. It decodes only the row
-// group or batch that contains the row. If a bucket keeps the right digest, Row also reads only that
-// row group of a Parquet shard. Otherwise it reads the whole shard. The caller owns the row. The
-// errors are the same as in Meta.
+// Row returns row n of a data shard, counted from 0. It decodes only the row group or batch that
+// contains the row. It checks the digest of a local shard, unless another method of l has found that
+// the digest is right. Then it checks only the size, so many rows of a large shard can be read. If a
+// bucket keeps the right digest, Row reads only that row group of a Parquet shard. Otherwise it reads
+// the whole shard. The caller owns the row. The errors are the same as in Meta.
 func (l *Log) Row(s Shard, n int64) (*StoredRow, error) {
 	return rowAt(s, KindData, n, l.ranged().rowsFrom(s, n))
 }

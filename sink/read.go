@@ -51,6 +51,7 @@ func ReadLogIn(objects store.Store, spool string, each func(*Commit)) (*Log, err
 // they must all belong to the same run. If each is not nil, readLog works like ReadLogIn.
 func readLog(p location, runID string, each func(*Commit)) (*Log, error) {
 	log := &Log{location: p, seq: sequence{runID: runID}, each: each}
+	log.intact = new(intact)
 	return log, log.Follow()
 }
 
