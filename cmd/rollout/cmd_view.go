@@ -35,7 +35,8 @@ random token: other users of the machine cannot read the run without the URL. Wi
 writes the page to one file instead. The file contains the report and at most 200 samples, and
 lists the tasks whose samples it lacks.
 
-Samples are shown when their shard is committed. --follow shows a run that is being collected.`,
+A sample is listed when its shard is committed; the page shows how many samples still wait for their
+shard. --follow shows a run that is being collected.`,
 		Annotations: exits("Exit status: 0 written, or after an interrupt, 2 usage error, 5 no port can be opened, 6 RUN cannot be read, 7 RUN is not a run folder, 9 RUN is damaged."),
 		Example: `  rollout view run1
   rollout view run1 --follow

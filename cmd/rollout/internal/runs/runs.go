@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -111,8 +112,8 @@ func (r *Run) Name() string {
 	if r.Dir != "" {
 		return runfolder.Name(r.Dir)
 	}
-	at := strings.TrimRight(r.Location, "/")
-	return at[strings.LastIndexByte(at, '/')+1:]
+	at, _, _ := strings.Cut(r.Location, "?")
+	return path.Base(at)
 }
 
 // NeedFolder returns an error if the run is not in a folder of its own. The parameter what needs one.

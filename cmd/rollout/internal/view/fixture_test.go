@@ -127,7 +127,12 @@ func (m *maker) write(dir string) {
 // add adds samples to the dataset in dir, in their order.
 func add(tb testing.TB, dir string, samples []*tokenize.Sample) {
 	tb.Helper()
-	d := must(sink.Create(dir, sink.Config{RunID: runID}))(tb)
+	fill(tb, must(sink.Create(dir, sink.Config{RunID: runID}))(tb), samples)
+}
+
+// fill adds samples to a dataset and closes it.
+func fill(tb testing.TB, d *sink.Dataset, samples []*tokenize.Sample) {
+	tb.Helper()
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(context.Background()) }()
 	for _, s := range samples {

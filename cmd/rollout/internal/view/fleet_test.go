@@ -1,7 +1,6 @@
 package view_test
 
 import (
-	"context"
 	"fmt"
 	"iter"
 	"testing"
@@ -10,52 +9,62 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/store"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// TestFleet checks that the partitions of a fleet are shown as one run.
-func TestFleet(t *testing.T) {
-	t.Parallel()
-	const partitions, tasks = 2, 8
+const (
+	partitions = 2
+	fleetTasks = 8
+)
+
+// fleetRun makes a fleet in a new folder. If whole is false, one sample remains and one has failed.
+func fleetRun(tb testing.TB, whole bool) string {
+	tb.Helper()
 	list := func() iter.Seq2[*collector.Task, error] {
 		return func(yield func(*collector.Task, error) bool) {
-			for i := range tasks {
+			for i := range fleetTasks {
 				if !yield(&collector.Task{ID: fmt.Sprintf("task %d", i), Messages: []string{"hello"}, Samples: 1}, nil) {
 					return
 				}
 			}
 		}
 	}
-	dir := t.TempDir()
+	dir := tb.TempDir()
 	objects := store.Folder(store.OS(), dir)
-	if err := fleet.Plan(objects, &fleet.Fleet{ID: runID, Program: "test"}, partitions, list(), t.TempDir()); err != nil {
-		t.Fatal(err)
+	if err := fleet.Plan(objects, &fleet.Fleet{ID: runID, Program: "test"}, partitions, list(), tb.TempDir()); err != nil {
+		tb.Fatal(err)
 	}
 	for p := range partitions {
-		d := must(sink.Create(t.TempDir(), sink.Config{RunID: runID, Store: fleet.Dataset(objects, p), Epoch: 1}))(t)
-		ended := make(chan error, 1)
-		go func() { ended <- d.Run(context.Background()) }()
-		m := newMaker(t)
+		m := newMaker(tb)
 		for task := range list() {
-			if fleet.PartitionOf(task.ID, partitions) != p {
+			if fleet.PartitionOf(task.ID, partitions) != p || !whole && task.ID == "task 7" {
 				continue
 			}
-			s := m.sample(task.ID, 0, 1, new(float64(p)), m.row("hello", "I am "+task.ID))
+			var s *tokenize.Sample
+			if !whole && task.ID == "task 3" {
+				s = m.failure(task.ID, 0, 1, "timeout_total", "too long")
+			} else {
+				s = m.sample(task.ID, 0, 1, new(float64(p)), m.row("hello", "I am "+task.ID))
+			}
 			s.Key, s.GroupID = collector.SampleKey(task, 0), collector.GroupID(task)
 			s.RolloutID = collector.RolloutID(s.Key, 1)
-			if err := d.Append(t.Context(), s, func(error) {}); err != nil {
-				t.Fatal(err)
-			}
 		}
-		for _, err := range []error{d.Close(t.Context()), <-ended, d.Seal()} {
-			if err != nil {
-				t.Fatal(err)
-			}
+		d := must(sink.Create(tb.TempDir(), sink.Config{RunID: runID, Store: fleet.Dataset(objects, p), Epoch: 1}))(tb)
+		fill(tb, d, m.samples)
+		if err := d.Seal(); whole && err != nil {
+			tb.Fatal(err)
 		}
 	}
-	url := serve(t, dir, false)
+	return dir
+}
+
+// TestFleet checks that the partitions of a fleet are shown as one run.
+func TestFleet(t *testing.T) {
+	t.Parallel()
+	url := serve(t, fleetRun(t, true), false)
 	c := fetch[columns](t, url+"api/samples")
-	if c.N != tasks || len(c.Words["task"]) != tasks {
-		t.Fatalf("%d samples of %d tasks, want %d", c.N, len(c.Words["task"]), tasks)
+	if c.N != fleetTasks || len(c.Words["task"]) != fleetTasks {
+		t.Fatalf("%d samples of %d tasks, want %d", c.N, len(c.Words["task"]), fleetTasks)
 	}
 	for n := range c.N {
 		s := fetch[sampleOf](t, fmt.Sprintf("%sapi/sample/%d", url, n))

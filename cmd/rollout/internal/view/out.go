@@ -18,7 +18,7 @@ const maxLeftOut = 1000
 // Write writes the page with the report and at most Most samples into one file. It returns what it
 // left out.
 func (v *View) Write(ctx context.Context, w io.Writer) (*report.LeftOut, error) {
-	o, err := v.overview(ctx)
+	o, err := v.overview(ctx, false)
 	if err != nil {
 		return nil, err
 	}

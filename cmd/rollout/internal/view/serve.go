@@ -82,7 +82,7 @@ func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page)
 	mux.HandleFunc("GET /api/overview", func(w http.ResponseWriter, r *http.Request) {
-		if o, err := s.View.overview(r.Context()); err != nil {
+		if o, err := s.View.overview(r.Context(), s.Follow); err != nil {
 			fail(w, err)
 		} else {
 			answer(w, o)

@@ -17,6 +17,7 @@ type View struct {
 	run    *runs.Run
 	tokens *decoder
 
+	refresh  sync.Mutex // one Refresh at a time
 	mu       sync.RWMutex
 	revision int64 // grows when the samples change; 0 before the first Refresh
 	state    snapshot
@@ -50,12 +51,14 @@ func (v *View) Name() string { return v.run.Name() }
 
 // Refresh reads what was committed since the last call. The number of a sample never changes.
 func (v *View) Refresh(ctx context.Context) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	logs, err := v.run.Logs(ctx)
+	v.refresh.Lock()
+	defer v.refresh.Unlock()
+	logs, err := v.run.Logs(ctx) // without v.mu: a bucket can be slow
 	if err != nil {
 		return err
 	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	last := int64(0)
 	for _, log := range logs {
 		last += log.Last()
@@ -187,15 +190,19 @@ func unshownOf(logs []*sink.Log) map[string]tokenize.Unshown {
 // patience times the time that it took to build.
 const patience = 10
 
-// overview returns the report.
-func (v *View) overview(ctx context.Context) (*report.Overview, error) {
+// overview returns the report of the current samples. If live is true, the report of a running
+// process is also built again when no sample was committed, because the process can end.
+func (v *View) overview(ctx context.Context, live bool) (*report.Overview, error) {
 	v.reports.Lock()
 	defer v.reports.Unlock()
 	v.mu.RLock()
 	revision := v.revision
 	v.mu.RUnlock()
-	if v.report != nil && (v.of == revision || time.Since(v.at) < patience*v.took) {
-		return v.report, nil
+	if v.report != nil {
+		current := v.of == revision && !(live && v.report.Report.State == "running")
+		if current || time.Since(v.at) < patience*v.took {
+			return v.report, nil
+		}
 	}
 	began := time.Now()
 	r, err := v.run.Report(ctx, report.DefaultPass)

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/view"
@@ -25,18 +26,26 @@ import (
 // serve serves a run until the test ends, and returns the URL of the page.
 func serve(tb testing.TB, dir string, follow bool) string {
 	tb.Helper()
+	url, _ := start(tb, dir, follow)
+	return url
+}
+
+// start is like serve, but also returns a function that ends the server.
+func start(tb testing.TB, dir string, follow bool) (url string, stop func()) {
+	tb.Helper()
 	s := &view.Server{View: open(tb, dir), Follow: follow}
 	listener := must(s.Listen(tb.Context()))(tb)
-	ctx, stop := context.WithCancel(tb.Context())
+	ctx, cancel := context.WithCancel(tb.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, listener) }()
-	tb.Cleanup(func() {
-		stop()
+	stop = sync.OnceFunc(func() {
+		cancel()
 		if err := <-ended; err != nil {
 			tb.Error(err)
 		}
 	})
-	return s.URL()
+	tb.Cleanup(stop)
+	return s.URL(), stop
 }
 
 // get returns the answer to a request, and its body.

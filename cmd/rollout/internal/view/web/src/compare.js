@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { html } from "./h.js";
 import { Legend, Tokens } from "./tokens.js";
 import { count, plural, value } from "./format.js";
-import { href } from "./route.js";
+import { go, href } from "./route.js";
 import { sample } from "./source.js";
 import { useKeys } from "./keys.js";
 
@@ -56,7 +56,7 @@ export function Compare({ a, b, samples, query }) {
   const left = useSample(a);
   const right = useSample(b);
   const [rows, setRows] = useState([Number(query.a ?? 0), Number(query.b ?? 0)]);
-  useKeys({ x: () => (location.hash = href(`/compare/${b}/${a}`)) });
+  useKeys({ x: () => go(`/compare/${b}/${a}`) });
   const error = left.error ?? right.error;
   if (error) return html`<main id="main"><p class="bad" role="alert">${error}</p></main>`;
   if (!left.s || !right.s) return html`<main id="main"><p role="status" class="soft">Reading two samples \u2026</p></main>`;

@@ -1,12 +1,12 @@
 // Keyboard shortcuts. A shortcut is one key, or two keys such as "g s".
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { html } from "./h.js";
 
 // useKeys calls the function of a pressed key. Keys in text fields are not shortcuts, except Escape.
 export function useKeys(keys) {
   const current = useRef(keys);
   current.current = keys;
-  useEffect(() => {
+  useLayoutEffect(() => { // not later: no key is lost after the page has changed
     let before = "";
     const pressed = (e) => {
       if (e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented) return;
@@ -31,9 +31,11 @@ const list = [
   ["g s", "samples"],
   ["/", "samples: search text"],
   ["j, k", "samples: next and previous; sample: next and previous of the list"],
+  ["\u2191, \u2193, PgUp, PgDn, Home, End", "samples: move"],
   ["Enter", "samples: open"],
   ["[, ]", "sample: previous and next sample of the group"],
   ["c", "sample: compare with the next sample of the group"],
+  ["x", "compare: swap the samples"],
   ["\u2190, \u2192", "tokens: previous and next token"],
   ["Esc", "back"],
 ];

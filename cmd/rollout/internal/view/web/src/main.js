@@ -1,5 +1,5 @@
 import { render } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { html } from "./h.js";
 import * as source from "./source.js";
 import { go, useRoute } from "./route.js";
@@ -17,30 +17,22 @@ function useData() {
   const [overview, setOverview] = useState(null);
   const [samples, setSamples] = useState(null);
   const [error, setError] = useState("");
-  const revision = useRef();
   useEffect(() => {
-    let timer;
-    let stopped = false;
+    let revision;
     const load = async () => {
-      try {
-        const next = source.hasSamples ? await source.samples(revision.current) : undefined;
-        if (stopped) return;
-        if (next) {
-          revision.current = next.revision;
+      const parts = [source.overview().then(setOverview)];
+      if (source.hasSamples) {
+        parts.push(source.samples(revision).then((next) => {
+          if (!next) return; // nothing has changed
+          revision = next.revision;
           setSamples(next);
-        }
-        setOverview(await source.overview());
-        setError("");
-      } catch (e) {
-        setError(e.message);
+        }));
       }
-      if (source.follow && !stopped) timer = setTimeout(load, interval);
+      const failed = (await Promise.allSettled(parts)).find((p) => p.status === "rejected");
+      setError(failed ? failed.reason.message : "");
+      if (source.follow) setTimeout(load, interval);
     };
     load();
-    return () => {
-      stopped = true;
-      clearTimeout(timer);
-    };
   }, []);
   return { overview, samples, error };
 }
@@ -66,7 +58,7 @@ function Page() {
   if (at === undefined) body = overview ? html`<${Overview} ...${overview} samples=${samples} />` : html`<${Loading} error=${error} what="the report" />`;
   else if (!source.hasSamples) body = html`<main id="main"><p>This page has no samples. Open the run with rollout view.</p></main>`;
   else if (!samples) body = html`<${Loading} error=${error} what="the samples" />`;
-  else if (at === "samples") body = html`<${Samples} samples=${samples} query=${route.query} />`;
+  else if (at === "samples") body = html`<${Samples} samples=${samples} waiting=${overview?.report.coverage.durable ?? 0} query=${route.query} />`;
   else if (at === "sample") body = html`<${Sample} key=${id} n=${Number(id)} samples=${samples} row=${route.query.row} />`;
   else if (at === "compare") body = html`<${Compare} key=${id + "/" + other} a=${Number(id)} b=${Number(other)} samples=${samples} query=${route.query} />`;
   else body = html`<main id="main"><p>No such page. <a href="#/">Overview</a></p></main>`;

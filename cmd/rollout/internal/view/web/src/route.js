@@ -22,9 +22,14 @@ export function href(path, query = {}) {
   return "#" + path + (kept.length ? "?" + new URLSearchParams(kept) : "");
 }
 
-export const go = (path, query) => (location.hash = href(path, query));
+// go opens a page. The browser's own event comes later, and a key that is pressed in between would go
+// to the old page.
+export function go(path, query) {
+  history.pushState(null, "", href(path, query));
+  dispatchEvent(new HashChangeEvent("hashchange"));
+}
 
-// replace changes the query without a new entry in the history.
+// replace is like go, but without a new entry in the history.
 export function replace(path, query) {
   history.replaceState(null, "", href(path, query));
   dispatchEvent(new HashChangeEvent("hashchange"));

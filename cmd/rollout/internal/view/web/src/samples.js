@@ -8,7 +8,8 @@ import { amount, count, plural, seconds, value } from "./format.js";
 import { go, href, replace } from "./route.js";
 import { live, search } from "./source.js";
 
-// current keeps the list that the user saw last, for "next" and "previous" on the page of a sample.
+// current is the list that the user saw last, and the number of the sample with the cursor. The page
+// of a sample needs them for "next" and "previous".
 export const current = { list: [], selected: 0 };
 
 const columns = [
@@ -25,25 +26,25 @@ const columns = [
   ["flags", "flags", "extra"],
 ];
 
-// useSearch returns the numbers of the samples that contain the text, while they are found.
+// useSearch returns the numbers of the samples that contain the text, while they are found. When the
+// samples have changed, it searches again, and returns the earlier samples too until it has finished.
 function useSearch(text, samples) {
-  const [state, set] = useState({ found: null, note: "" });
+  const [state, set] = useState({ text: "", found: null, note: "" });
   useEffect(() => {
-    if (!text) return set({ found: null, note: "" });
+    if (!text) return set({ text, found: null, note: "" });
     const abort = new AbortController();
+    const earlier = state.text === text ? state.found : [];
     const found = new Set();
-    let note = "searching \u2026";
-    set({ found, note });
+    set({ text, found: new Set(earlier), note: "searching \u2026" });
     const timer = setTimeout(async () => {
       try {
-        const why = await search(text, abort.signal, (part) => {
+        const note = await search(text, abort.signal, (part) => {
           part.found.forEach((i) => found.add(i));
-          note = part.done < part.of ? `searched ${count(part.done)} of ${plural(part.of, "sample")} \u2026` : "";
-          set({ found: new Set(found), note });
+          set({ text, found: new Set([...earlier, ...found]), note: `searched ${count(part.done)} of ${plural(part.of, "sample")} \u2026` });
         });
-        set({ found: new Set(found), note: why });
+        set({ text, found, note });
       } catch (e) {
-        if (!abort.signal.aborted) set({ found, note: e.message });
+        if (!abort.signal.aborted) set({ text, found, note: e.message });
       }
     }, live ? 250 : 0);
     return () => (clearTimeout(timer), abort.abort());
@@ -51,26 +52,31 @@ function useSearch(text, samples) {
   return state;
 }
 
-export function Samples({ samples: s, query }) {
+// Samples is the page of the list. waiting is the number of samples that are only in the write-ahead
+// log.
+export function Samples({ samples: s, waiting, query }) {
   const filter = { ...empty, ...query };
+  const order = JSON.stringify(filter);
   const { found, note } = useSearch(filter.q, s);
-  const list = useMemo(() => matching(s, filter, found), [s, found, JSON.stringify(filter)]);
-  const [selected, select] = useState(() => Math.max(0, list.indexOf(current.selected)));
+  const list = useMemo(() => matching(s, filter, found), [s, found, order]);
+  const [moves, setMoves] = useState(0); // of the cursor
   const text = useRef();
-  const cursor = Math.min(selected, list.length - 1);
+  const at = useMemo(() => list.indexOf(current.selected), [list, moves]);
+  const cursor = Math.max(0, at);
   current.list = list;
-  const shape = JSON.stringify(filter);
-  const last = useRef(shape);
-  useEffect(() => {
-    if (shape !== last.current) select(0);
-    last.current = shape;
-  }, [shape]);
+  const select = (i) => {
+    current.selected = list[i];
+    setMoves(moves + 1);
+  };
+  const last = useRef(order);
+  if (order !== last.current) current.selected = undefined; // of the first row
+  last.current = order;
   const set = (name, v) => replace("/samples", { ...filter, [name]: v });
   const open = (i) => {
     current.selected = list[i];
     go(`/sample/${list[i]}`);
   };
-  const move = (by) => select(Math.max(0, Math.min(list.length - 1, cursor + by)));
+  const move = (by) => list.length > 0 && select(Math.max(0, Math.min(list.length - 1, cursor + by)));
   useKeys({
     "/": () => text.current.focus(),
     j: () => move(1),
@@ -79,8 +85,8 @@ export function Samples({ samples: s, query }) {
     ArrowUp: () => move(-1),
     PageDown: () => move(15),
     PageUp: () => move(-15),
-    Home: () => select(0),
-    End: () => select(list.length - 1),
+    Home: () => list.length > 0 && select(0),
+    End: () => list.length > 0 && select(list.length - 1),
     Enter: () => list.length > 0 && open(cursor),
   });
 
@@ -108,7 +114,8 @@ export function Samples({ samples: s, query }) {
       ${isFiltered(filter) ? `${count(list.length)} of ${plural(s.n, "sample")}` : plural(s.n, "sample")}${note && ` \u2013 ${note}`}
       ${isFiltered(filter) && html` <button type="button" class="quiet" onClick=${() => replace("/samples", { sort: filter.sort, desc: filter.desc })}>Clear filters</button>`}
     </p>
-    <${List} label="Samples" version=${list} count=${list.length} columns=${columns.length} header=${header} row=${row} selected=${cursor} select=${select} open=${open} />
+    ${waiting > 0 && html`<p class="soft">Not listed: ${plural(waiting, "sample")} in the write-ahead log. A sample is listed when its shard is committed.</p>`}
+    <${List} label="Samples" ids=${list} order=${order} columns=${columns.length} header=${header} row=${row} selected=${cursor} reveal=${`${moves} ${at >= 0}`} open=${open} />
   </main>`;
 }
 

@@ -7,7 +7,9 @@ export const live = embedded.live === true;
 export const follow = embedded.follow === true;
 
 async function get(path) {
-  const reply = await fetch(path, { cache: "no-store" });
+  const reply = await fetch(path, { cache: "no-store" }).catch(() => {
+    throw new Error("rollout view does not answer: it has ended");
+  });
   if (reply.status === 304) return null;
   if (!reply.ok) throw new Error((await reply.text()).trim() || `${path}: ${reply.status}`);
   return reply.json();
