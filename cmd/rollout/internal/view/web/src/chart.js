@@ -5,7 +5,7 @@ import uPlot from "uplot";
 import { html } from "./h.js";
 import { amount, count, value } from "./format.js";
 
-// fewest is the number of points from which on a line is drawn.
+// fewest is the smallest number of points that is drawn as a line.
 const fewest = 3;
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -43,10 +43,16 @@ function Figure({ title, name, note, about, options, data }) {
   </figure>`;
 }
 
-const axis = (label, values, extra = {}) => ({
+// across is the height of an x axis without its label, in pixels.
+const across = 24;
+
+// upright returns the width of a y axis without its label, which is enough for its longest value.
+const upright = (_, values) => 14 + 6.5 * Math.max(0, ...(values ?? []).map((v) => String(v).length));
+
+const axis = (label, size, values, extra = {}) => ({
   label,
   labelSize: 18,
-  size: 42,
+  size,
   font: "11px sans-serif",
   labelFont: "11px sans-serif",
   stroke: color("--soft"),
@@ -56,7 +62,7 @@ const axis = (label, values, extra = {}) => ({
   ...extra,
 });
 
-// top returns the range of an axis that starts at 0, or below 0 if a value is negative.
+// fromZero returns the range of an axis that starts at 0, or below 0 if a value is negative.
 const fromZero = (_, low, high) => {
   const from = Math.min(0, low ?? 0);
   const to = Math.max(0, high ?? 0);
@@ -64,7 +70,7 @@ const fromZero = (_, low, high) => {
   return [from < 0 ? from - spare : 0, to > 0 || from === 0 ? to + spare : 0];
 };
 
-const base = { legend: { show: false }, cursor: { show: false }, padding: [8, 12, 0, 0] };
+const base = { legend: { show: false }, cursor: { show: false }, padding: [8, 18, 0, 0] };
 
 // Histogram draws the bins of a distribution: one bar per value, or bars with a width.
 export function Histogram({ title, name, unit, what, d }) {
@@ -78,8 +84,8 @@ export function Histogram({ title, name, unit, what, d }) {
     ...base,
     scales: { x: { time: false, range }, y: { range: fromZero } },
     axes: [
-      axis(unit, single ? (i) => (Number.isInteger(i) && d.bins[i] ? value(d.bins[i].from) : "") : value, single ? { splits: () => xs, grid: { show: false } } : { grid: { show: false } }),
-      axis(what, amount),
+      axis(unit, across, single ? (i) => (Number.isInteger(i) && d.bins[i] ? value(d.bins[i].from) : "") : value, single ? { splits: () => xs, grid: { show: false } } : { grid: { show: false } }),
+      axis(what, upright, amount),
     ],
     series: [{}, { fill: color("--s1"), stroke: color("--s1"), width: 0, points: { show: false }, paths: uPlot.paths.bars({ size: [single ? 0.7 : 0.96, 80] }) }],
   });
@@ -101,7 +107,7 @@ export function Lines({ title, name, x, y, lines, high, note, xs }) {
   const options = () => ({
     ...base,
     scales: { x: { time: false, distr: xs ? 3 : 1, log: 2 }, y: { range: high ? [0, high] : fromZero } },
-    axes: [axis(x, value, xs ? { splits: () => xs } : {}), axis(y, amount)],
+    axes: [axis(x, across, value, xs ? { splits: () => xs } : {}), axis(y, upright, amount)],
     series: [{}, ...drawn.map((l, i) => ({
       label: l.name, stroke: color(inks[i]), width: 1.6, spanGaps: tables.length > 1,
       points: { show: data[0].length < 40, size: 5, fill: color(inks[i]) }, paths: l.step ? uPlot.paths.stepped({ align: 1 }) : undefined,

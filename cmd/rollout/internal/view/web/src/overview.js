@@ -124,7 +124,7 @@ function Tasks({ r, samples }) {
   const link = (t) => (hasSamples ? html`<a href=${href("/samples", { task: t.task })}>${shorten(t.task)}</a>` : shorten(t.task));
   const whole = samples ? tasks.length : r.groups.groups;
   return html`<h2>Tasks, hardest first</h2><${Card}><${Table} caption=${whole > mostTasks ? `The ${mostTasks} hardest of ${plural(whole, "task")}` : plural(whole, "task")}
-    columns=${[["task", "id"], ["samples", "n"], ["scored", "n"], ["passed", "n"], ["mean reward", "n"], ["pass@1", "n"], [k > 1 ? `pass@${k}` : "", "n"], ["mean sampled tokens", "n"], ["rewards", ""]]}
+    columns=${[["task", "id"], ["samples", "n"], ["scored", "n"], ["passed", "n"], ["mean reward", "n"], ["pass@1", "n"], [k > 1 ? `pass@${k}` : "", "n"], ["mean sampled tokens", "n"], ["rewards", "cmd"]]}
     rows=${tasks.slice(0, mostTasks).map((t) => [link(t), count(t.samples), count(t.scored), count(t.passed), value(t.mean), t.scored ? t.pass1.toFixed(2) : "\u2013", k > 1 && t.k >= k ? t.passk.toFixed(2) : "", amount(t.sampled), t.scored > 1 && t.same ? html`<span class="soft">all equal</span>` : ""])} /></${Card}>`;
 }
 

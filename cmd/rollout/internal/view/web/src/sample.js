@@ -1,7 +1,7 @@
 // The page of one sample.
 import { useMemo, useState } from "preact/hooks";
 import { html } from "./h.js";
-import { Legend, Tokens } from "./tokens.js";
+import { Legend, textOf, Tokens } from "./tokens.js";
 import { Beside, useSample } from "./compare.js";
 import { blocksOfMessages, blocksOfRow, Conversation } from "./conversation.js";
 import { count, moment, plural, seconds, value } from "./format.js";
@@ -93,7 +93,7 @@ function Failure({ f, vocab }) {
     <h2>${f.call < 0 ? "The whole sample failed" : `Call ${f.call} failed`}: <code>${f.class}</code> <span class="soft">in ${f.stage}${f.reason && `, ${f.reason}`}</span></h2>
     <pre tabindex="0" role="region" aria-label="Error">${f.error}</pre>
     ${f.text && html`<details><summary>Text</summary><pre tabindex="0" role="region" aria-label="Text of the failure">${f.text}</pre></details>`}
-    ${f.ids.length > 0 && html`<details><summary>${plural(f.ids.length, "sampled token")}</summary><pre tabindex="0" role="region" aria-label="Sampled tokens">${vocab ? f.ids.map((id) => vocab[id] ?? `<${id}>`).join("") : f.ids.join(" ")}</pre></details>`}
+    ${f.ids.length > 0 && html`<details><summary>${plural(f.ids.length, "sampled token")}</summary><pre tabindex="0" role="region" aria-label="Sampled tokens">${f.ids.map((id) => textOf(vocab, id)).join("")}</pre></details>`}
   </section>`;
 }
 
@@ -111,10 +111,10 @@ function Rows({ s, row, setRow }) {
     <p class="soft">
       ${plural(r.ids.length, "token")}: prompt ${count(r.prompt_length)}, trained ${count(trained)}, unscored ${count(r.unscored)}, trimmed ${count(r.trimmed)}.
       Grade ${r.grade}, prompts from ${r.source}.${r.truncated && " Truncated."}${r.flags.length > 0 && ` Flags: ${r.flags.join(", ")}.`}
-      ${r.step_ids.filter(Boolean).length > 0 && ` Steps: ${r.step_ids.map((id) => id || "unknown").join(", ")}.`}
     </p>
+    ${r.step_ids.some(Boolean) && html`<details><summary class="soft">${plural(r.step_ids.length, "server step")}</summary><p class="ids">${r.step_ids.map((id) => html`<code>${id || "unknown"}</code> `)}</p></details>`}
     <${Divergence} d=${r.divergence} vocab=${s.vocab} />
-    ${!s.vocab && html`<p class="warn">Tokens are shown as ids: the run's tokenizer is not available.</p>`}
+    ${!s.vocab && html`<p class="warn">Tokens are shown as ids, because the run\u2019s tokenizer is not available. <code>rollout view --tokenizer DIR</code> shows their text.</p>`}
     ${before && beside
       ? html`<${Beside} a=${{ row: before, vocab: s.vocab, title: `row ${before.segment}` }} b=${{ row: r, vocab: s.vocab, title: `row ${r.segment}` }} />`
       : html`<div class="reading">
@@ -127,7 +127,7 @@ function Rows({ s, row, setRow }) {
 // Divergence explains why a row does not continue the previous row, and where it was realigned.
 function Divergence({ d, vocab }) {
   if (!d) return null;
-  const words = (ids) => (ids?.length ? ids.map((id) => vocab?.[id] ?? `<${id}>`).join("") : "ends here");
+  const words = (ids) => (ids?.length ? ids.map((id) => textOf(vocab, id)).join("") : "ends here");
   const side = (name, ids) => html`<div><dt>${name}</dt><dd><code>${words(ids)}</code></dd></div>`;
   const one = (at, text, name) => html`<p>${text}</p><dl class="facts">${side(name, at.row)}${side("prompt", at.prompt)}</dl>`;
   return html`<section class="card" aria-label="Divergence">

@@ -25,8 +25,9 @@ export function spansOf(row) {
   }));
 }
 
-// textOf returns the text of a token, or its id in angle brackets.
-export const textOf = (vocab, id) => vocab?.[id] ?? `<${id}>`;
+// textOf returns the text of a token. Without a vocabulary, it returns the id and a space. A token
+// that the vocabulary lacks is its id in angle brackets.
+export const textOf = (vocab, id) => (vocab ? vocab[id] ?? `<${id}>` : `${id} `);
 
 // about returns what is known about token i of a row, as pairs of a name and a text.
 export function about(row, vocab, i) {
