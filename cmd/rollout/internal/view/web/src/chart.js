@@ -3,7 +3,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { html } from "./h.js";
-import { amount, count, value } from "./format.js";
+import { count, value } from "./format.js";
 
 // fewest is the smallest number of points that is drawn as a line.
 const fewest = 3;
@@ -49,6 +49,9 @@ const across = 24;
 // upright returns the width of a y axis without its label, which is enough for its longest value.
 const upright = (_, values) => 14 + 6.5 * Math.max(0, ...(values ?? []).map((v) => String(v).length));
 
+// tick formats a number of an axis. It must not round: 0.25 is not 0.3.
+const tick = (v) => (Math.abs(v) >= 1000 ? count(v) : value(v));
+
 const axis = (label, size, values, extra = {}) => ({
   label,
   labelSize: 18,
@@ -84,8 +87,8 @@ export function Histogram({ title, name, unit, what, d }) {
     ...base,
     scales: { x: { time: false, range }, y: { range: fromZero } },
     axes: [
-      axis(unit, across, single ? (i) => (Number.isInteger(i) && d.bins[i] ? value(d.bins[i].from) : "") : value, single ? { splits: () => xs, grid: { show: false } } : { grid: { show: false } }),
-      axis(what, upright, amount),
+      axis(unit, across, single ? (i) => (Number.isInteger(i) && d.bins[i] ? tick(d.bins[i].from) : "") : tick, single ? { splits: () => xs, grid: { show: false } } : { grid: { show: false } }),
+      axis(what, upright, tick),
     ],
     series: [{}, { fill: color("--s1"), stroke: color("--s1"), width: 0, points: { show: false }, paths: uPlot.paths.bars({ size: [single ? 0.7 : 0.96, 80] }) }],
   });
@@ -107,7 +110,7 @@ export function Lines({ title, name, x, y, lines, high, note, xs }) {
   const options = () => ({
     ...base,
     scales: { x: { time: false, distr: xs ? 3 : 1, log: 2 }, y: { range: high ? [0, high] : fromZero } },
-    axes: [axis(x, across, value, xs ? { splits: () => xs } : {}), axis(y, upright, amount)],
+    axes: [axis(x, across, tick, xs ? { splits: () => xs } : {}), axis(y, upright, tick)],
     series: [{}, ...drawn.map((l, i) => ({
       label: l.name, stroke: color(inks[i]), width: 1.6, spanGaps: tables.length > 1,
       points: { show: data[0].length < 40, size: 5, fill: color(inks[i]) }, paths: l.step ? uPlot.paths.stepped({ align: 1 }) : undefined,

@@ -1,0 +1,91 @@
+package view_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+type sampleOf struct {
+	Key, Task, Status, Unshown string
+	Index                      int
+	Reward                     *float64
+	Vocab                      map[string]string
+	Rows                       []struct {
+		IDs, Versions []int32
+		Mask          []int8
+		Logprobs      []float32
+		Text          [][]struct {
+			T string
+			S int
+		}
+		Divergence *struct{ Offset int }
+	}
+	Failures []struct{ Class, Error string }
+}
+
+// TestTexts checks that the texts of the spans and of the tokens give the text of the row.
+func TestTexts(t *testing.T) {
+	t.Parallel()
+	m := newMaker(t)
+	const text = "naïve 日本語 👩‍👧 <think>no</think>"
+	m.sample("a", 0, 1, nil, m.row(chat("hi"), text+"<|im_end|>"))
+	dir := filepath.Join(t.TempDir(), "run")
+	m.write(dir)
+	s := fetch[sampleOf](t, serve(t, dir, false)+"api/sample/0")
+	var spans, tokens strings.Builder
+	for _, span := range s.Rows[0].Text {
+		for _, part := range span {
+			spans.WriteString(part.T)
+		}
+	}
+	for _, id := range s.Rows[0].IDs {
+		tokens.WriteString(s.Vocab[fmt.Sprint(id)])
+	}
+	if want := chat("hi") + text + "<|im_end|>"; spans.String() != want {
+		t.Errorf("spans: %q, want %q", spans.String(), want)
+	}
+	if last := s.Rows[0].Text[1]; len(last) != 2 || last[1].T != "<|im_end|>" || last[1].S != 1 || last[0].S != 0 {
+		t.Errorf("the answer has the parts %+v: text that looks like a token is not a special token", last)
+	}
+	if !strings.Contains(tokens.String(), "na") || strings.Contains(tokens.String(), "\ufffd") {
+		t.Errorf("tokens: %q", tokens.String())
+	}
+}
+
+// TestSearch checks that a search finds text in tokens, errors and tasks, in any case.
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	url := serve(t, smallRun(t), false)
+	c := fetch[columns](t, url+"api/samples")
+	for _, s := range []struct {
+		text string
+		want int
+	}{{"NEEDLE in", 1}, {"longer than", 1}, {"gsm8k-002", 4}, {"the answer is 5.", 2}, {"not in the run", 0}, {"WORD2999", 1}} {
+		_, body := get(t, http.MethodGet, url+"api/search?q="+strings.ReplaceAll(s.text, " ", "%20"), "")
+		found := map[int]bool{}
+		done := 0
+		for line := bufio.NewScanner(bytes.NewReader(body)); line.Scan(); {
+			var h struct {
+				Done, Of int
+				Found    []int
+				Error    string
+			}
+			if err := json.Unmarshal(line.Bytes(), &h); err != nil || h.Error != "" {
+				t.Fatal(err, h.Error)
+			}
+			for _, n := range h.Found {
+				found[n] = true
+			}
+			done = h.Done
+		}
+		if len(found) != s.want || done != c.N {
+			t.Errorf("%q: found in %v after %d samples, want %d samples", s.text, found, done, s.want)
+		}
+	}
+}
