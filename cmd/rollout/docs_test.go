@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -167,6 +168,11 @@ func TestDocumentedCommands(t *testing.T) {
 				switch {
 				case strings.HasPrefix(line, "rollout simulate "), strings.HasPrefix(line, "rollout tap "):
 					servers[documentedURL(line)] = startServer(t, dir, line)
+					continue
+				case strings.HasPrefix(line, "rollout view ") && !strings.Contains(line, "--out"):
+					p, _ := startView(t, dir, nil, strings.Fields(line)[1:]...)
+					noError(t, p.cmd.Process.Signal(os.Interrupt))
+					p.ends(t, time.Minute, exit.OK)
 					continue
 				case strings.HasPrefix(line, "rollout collect "):
 					if strings.Contains(line, "--from-sessions") {

@@ -19,6 +19,24 @@ import (
 	"github.com/rollout-rl/rollout/sink/store/storetest"
 )
 
+// startView starts a rollout view in dir until the test ends, and returns the URL of its page.
+func startView(t *testing.T, dir string, env []string, args ...string) (p *process, url string) {
+	t.Helper()
+	p = newProcess(t, "rollout", env, args...)
+	p.cmd.Dir = dir
+	p.start(t)
+	t.Cleanup(p.kill)
+	address := regexp.MustCompile(`http://127\.0\.0\.1:\d+/\w+/`)
+	waitFor(t, "the address of the page", func() bool {
+		url = address.FindString(p.said())
+		return url != "" || !p.alive()
+	})
+	if url == "" {
+		t.Fatal(p.said())
+	}
+	return p, url
+}
+
 // view shows a fleet in a bucket, and writes it into a file. With the URL of an S3 server in
 // ROLLOUT_FLEET, the bucket is there.
 func TestViewInBucket(t *testing.T) {
@@ -54,13 +72,10 @@ func TestViewInBucket(t *testing.T) {
 		t.Errorf("the page of %q has %d samples and the details of %d, want %d of run1", data.Overview.Name, data.Samples.N, len(data.Details), tasks*samples)
 	}
 
-	p := startProgram(t, "rollout", env, "view", at, "--follow")
-	t.Cleanup(p.kill)
-	address := regexp.MustCompile(`http://127\.0\.0\.1:\d+/\w+/`)
-	waitFor(t, "the address of the page", func() bool { return address.MatchString(p.said()) })
+	p, address := startView(t, "", env, "view", at, "--follow")
 	get := func(path string) []byte {
 		t.Helper()
-		reply := must(http.DefaultClient.Do(must(http.NewRequestWithContext(t.Context(), http.MethodGet, address.FindString(p.said())+path, http.NoBody))(t)))(t)
+		reply := must(http.DefaultClient.Do(must(http.NewRequestWithContext(t.Context(), http.MethodGet, address+path, http.NoBody))(t)))(t)
 		defer reply.Body.Close()
 		body := must(io.ReadAll(reply.Body))(t)
 		if reply.StatusCode != http.StatusOK {

@@ -4,7 +4,7 @@
 //	runs.Run ──► Open ──► View ──► Serve   the page on 127.0.0.1, and its data on request
 //	                        └────► Write   one file with the report and at most 200 samples
 //
-// A View reads only facts of the rows when it opens a run, and keeps them in columns: about 150
-// bytes per sample. It reads the tokens of a sample when the page asks for them. The page gets the
-// columns of all samples, and filters and sorts by itself. Package web has the page.
+// When a View opens a run, it reads only facts of the rows and keeps them in columns, in about 150
+// bytes per sample. It reads the tokens of a sample when the page requests them. The page gets the
+// columns of all samples, and filters and sorts them itself. Package web contains the page.
 package view

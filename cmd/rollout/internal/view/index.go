@@ -29,7 +29,7 @@ func (w *words) id(word string) int32 {
 	return n
 }
 
-// A place is where rows of a sample are: n rows from row first of a shard.
+// A place locates n rows of a sample. The first of them is row first of the shard.
 type place struct {
 	log, shard int32 // numbers in snapshot.logs and snapshot.shards
 	first      int64

@@ -14,7 +14,7 @@ type hit struct {
 	Done  int     `json:"done"`
 	Of    int     `json:"of"`
 	Found []int32 `json:"found"`
-	// Note says what was not searched.
+	// Note describes what was not searched, and is otherwise empty.
 	Note string `json:"note,omitempty"`
 }
 
@@ -34,7 +34,7 @@ func (v *View) search(ctx context.Context, text string, found func(hit) error) e
 	}
 	h.Found, h.Note = []int32{}, ""
 	rows, last := 0, ""
-	tell := func(key string, has bool) error {
+	progress := func(key string, has bool) error {
 		if key != last {
 			h.Done, last = h.Done+1, key
 		}
@@ -51,7 +51,7 @@ func (v *View) search(ctx context.Context, text string, found func(hit) error) e
 		h.Found = []int32{}
 		return err
 	}
-	if err := eachText(logs, v.tokens, want, tell); err != nil {
+	if err := eachText(logs, v.tokens, want, progress); err != nil {
 		return v.run.Error(err)
 	}
 	h.Done = h.Of

@@ -22,12 +22,12 @@ import (
 
 // A Server shows a View to browsers on this machine.
 //
-// A page of another site can send requests to the address of the server. It learns nothing: the
-// first part of each path is a random token that it cannot know, and the Host header must be the
-// address of the server, so a domain that resolves to 127.0.0.1 is refused.
+// A page of another site can send requests to the address of the server, but gets no data: the first
+// part of each path is a random token that it cannot know. The Host header must be the address of the
+// server, so requests for a domain that resolves to 127.0.0.1 are refused.
 type Server struct {
 	View   *View
-	Follow bool // look for new samples
+	Follow bool // read new samples when the page requests them
 
 	token string
 	host  string // the address, such as 127.0.0.1:40123

@@ -199,7 +199,7 @@ func (v *View) overview(ctx context.Context, live bool) (*report.Overview, error
 	revision := v.revision
 	v.mu.RUnlock()
 	if v.report != nil {
-		current := v.of == revision && !(live && v.report.Report.State == "running")
+		current := v.of == revision && (!live || v.report.Report.State != "running")
 		if current || time.Since(v.at) < patience*v.took {
 			return v.report, nil
 		}

@@ -5,10 +5,10 @@
 // The page gets its data in one of two ways:
 //
 //	live   the data is {"live": true}; the page fetches the rest from the server that sent it
-//	file   the data has the overview and, with --out, samples
+//	file   the data contains the overview and, with --out, samples
 //
-// src has the sources of the script and of the style. build.mjs bundles them, with the libraries in
-// package.json, into dist. dist is committed, so a build of the program needs no Node. .ci/page.sh
+// src contains the sources of the script and of the style. build.mjs bundles them, with the libraries
+// in package.json, into dist. dist is committed, so a build of the program needs no Node. .ci/page.sh
 // bundles the sources again and compares the result with dist.
 package web
 
@@ -31,7 +31,7 @@ var (
 	style []byte
 )
 
-// Licenses has the licenses of the libraries in the page.
+// Licenses contains the licenses of the libraries in the page.
 //
 //go:embed dist/LICENSES.txt
 var Licenses string

@@ -10,7 +10,7 @@ const fewest = 3;
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// Plot draws a chart again when the width, the theme or the medium changes.
+// Plot redraws a chart when the width, the theme or the medium changes.
 function Plot({ options, data }) {
   const box = useRef();
   useEffect(() => {

@@ -38,6 +38,8 @@ export function Beside({ a, b }) {
   </section>`;
 }
 
+// useSample reads sample n, and reads it again when revision changes. It returns {s} or {error}, and {}
+// until then.
 export function useSample(n, revision) {
   const [state, set] = useState({});
   useEffect(() => {

@@ -110,7 +110,7 @@ export function blocksOfRow(row) {
   return out.filter((b) => b.text !== "" && !(known && b.kind === "mark"));
 }
 
-// named takes the name of the tool out of a call such as {"name": …, "arguments": …}.
+// named separates the name of the tool from a call such as {"name": …, "arguments": …}.
 function named(text) {
   try {
     const call = JSON.parse(text);
@@ -123,6 +123,7 @@ function named(text) {
 
 const titles = { system: "system", user: "user", assistant: "assistant", reasoning: "reasoning", call: "tool call", return: "tool return", other: "text" };
 
+// Conversation shows blocks. Reasoning and system prompts are folded.
 export function Conversation({ blocks }) {
   return html`<div class="conversation" role="region" tabindex="0" aria-label="Conversation">
     ${blocks.map((b) => {

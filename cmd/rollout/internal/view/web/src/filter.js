@@ -1,7 +1,9 @@
 // Filters and sorts samples. A filter is an object of strings, because it is kept in the URL.
 
+// empty is the filter that all samples pass.
 export const empty = { task: "", status: "", grade: "", flag: "", min: "", max: "", short: "", long: "", q: "", sort: "", desc: "" };
 
+// isFiltered reports whether a filter can exclude samples.
 export const isFiltered = (f) => Object.keys(empty).some((k) => k !== "sort" && k !== "desc" && f[k] !== "");
 
 const number = (text) => (text === "" || Number.isNaN(Number(text)) ? null : Number(text));

@@ -6,6 +6,7 @@ const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 // count formats a whole number, such as 1,234,567.
 export const count = (n) => whole.format(n);
 
+// plural formats a number and a noun, such as 1 sample or 1,234 samples.
 export const plural = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
 
 // amount formats a number of tokens or calls. It omits the decimals of a large number.

@@ -40,6 +40,7 @@ const list = [
   ["Esc", "back"],
 ];
 
+// Help is the dialog with the list of all keys. It calls close when it is closed.
 export function Help({ close }) {
   const dialog = useRef();
   useEffect(() => dialog.current.showModal(), []);

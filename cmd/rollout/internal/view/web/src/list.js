@@ -2,8 +2,8 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "./h.js";
 
-// tallest is the height in pixels from which on the list is scaled, because browsers limit the
-// height of an element.
+// tallest is the largest height of the list in pixels. A longer list is scaled, because browsers limit
+// the height of an element.
 const tallest = 8e6;
 
 // spare is the number of rows above and below the visible rows.
@@ -12,8 +12,8 @@ const spare = 12;
 // height is the height of a row in pixels. It must match --row in page.css.
 const height = 34;
 
-// List calls row(i) for the rows that it shows. The array ids has the identity of each row, and is a
-// new array when a row changes. If order is the same as before, the list stays at the row that it
+// List calls row(i) for the rows that it shows. The array ids contains the identity of each row. It
+// must be a new array when a row has changed. If order is the same as before, the list stays at the row that it
 // shows first. selected is the number of the row with the cursor. The list scrolls to the cursor when
 // reveal changes.
 export function List({ ids, order, columns, header, row, selected, reveal, open, label }) {

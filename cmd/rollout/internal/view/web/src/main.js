@@ -9,7 +9,7 @@ import { Samples } from "./samples.js";
 import { Sample } from "./sample.js";
 import { Compare } from "./compare.js";
 
-// interval is the time between two looks at a run that is being collected, in milliseconds.
+// interval is the time between two requests for new samples, in milliseconds.
 const interval = 3000;
 
 // useData loads the overview and the samples, and loads them again while the run grows.

@@ -8,6 +8,7 @@ import { hasSamples } from "./source.js";
 import { href } from "./route.js";
 import { fromReport, fromSamples } from "./tasks.js";
 
+// Overview is the page of the report. samples has the columns of all samples, or is null.
 export function Overview({ name, report: r, notes, left_out, balance, lag_most, samples }) {
   const mood = { complete: "good", running: "warn", incomplete: "bad" }[r.state] ?? "";
   return html`<main id="main" tabindex="-1">
@@ -173,10 +174,10 @@ function Times({ r, name }) {
       <${Lines} title="Samples ended per minute" name=${name} x=${samples.x} y="samples/min" lines=${[{ points: samples.points, step: true }]} />`}</div>` : html`<p class="soft">No sample has ended.</p>`}`;
 }
 
-// noLogs says where the logs are if the report has none.
+// noLogs returns where the logs are, for a report without logs.
 const noLogs = (r) => (r.partitions > 0 ? "The logs are in the spools of the workers." : "The run has no logs.");
 
-// retriesOf says how many retries the logs contain.
+// retriesOf returns a sentence about the retries in the logs.
 function retriesOf({ retries, partitions }) {
   if (retries.logged === undefined) return partitions ? "Retries are unknown." : "There are no logs, so retries are unknown.";
   if (retries.logged === 0) return "The logs contain no retries.";

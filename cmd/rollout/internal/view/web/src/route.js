@@ -6,6 +6,7 @@ function parse() {
   return { path: path.split("/").filter(Boolean), query: Object.fromEntries(new URLSearchParams(query ?? "")) };
 }
 
+// useRoute returns {path, query}: the parts of the path, and the parameters.
 export function useRoute() {
   const [route, set] = useState(parse);
   useEffect(() => {

@@ -19,6 +19,7 @@ const kinds = {
   after_lost: "the previous call is unknown",
 };
 
+// Sample is the page of sample n. row is the number of the row that is shown first.
 export function Sample({ n, samples, row: wanted }) {
   const { s, error } = useSample(n, samples.failed[n]);
   const group = useMemo(() => (n >= 0 && n < samples.n ? groupOf(samples, n) : []), [samples, n]);

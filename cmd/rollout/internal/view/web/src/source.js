@@ -3,6 +3,7 @@
 
 const embedded = JSON.parse(document.getElementById("data").textContent);
 
+// live is true on a page that rollout view serves. follow is true with --follow.
 export const live = embedded.live === true;
 export const follow = embedded.follow === true;
 
@@ -59,7 +60,7 @@ export async function search(text, signal, found) {
   }
 }
 
-// textsOf returns the texts of a sample in which search looks.
+// textsOf returns the texts of a sample that search compares.
 function textsOf(s) {
   const texts = [s.task];
   for (const f of s.failures) texts.push(f.error, f.text);

@@ -14,6 +14,7 @@ export function Table({ caption, columns, rows, none = "none", class: kind = "" 
   </table></div>`;
 }
 
+// Card is a box. A wide card takes all columns of the grid.
 export const Card = ({ children, wide }) => html`<div class=${"card" + (wide ? " wide" : "")}>${children}</div>`;
 
 // Shares is a table of counts and their shares of the whole, the largest first.

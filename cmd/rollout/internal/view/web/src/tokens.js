@@ -65,8 +65,8 @@ function heading(row, span) {
   return text;
 }
 
-// fill puts the tokens from..to of the row into the element. It makes one element per token, which
-// is too much work for components.
+// fill puts the tokens of the row into the element box, from number from on. It creates one element
+// per token itself, because components are too slow for rows of many thousand tokens.
 function fill(box, row, vocab, from, mark) {
   const all = [];
   for (const span of spansOf(row)) {
@@ -151,6 +151,7 @@ function Tip({ at, facts }) {
   return html`<dl ref=${box} class="tip" role="status">${facts.map(([name, text]) => html`<div><dt>${name}</dt><dd>${text}</dd></div>`)}</dl>`;
 }
 
+// Legend explains the colors of tokens.
 export const Legend = () => html`<p class="legend soft" aria-label="Colors of tokens">
   trained, from likely to unlikely: ${[0, 1, 2, 3, 4, 5].map((i) => html`<span class=${"t" + i}>${["\u2265 " + shades[0], ...shades.slice(1).map((v) => "\u2265 " + v), "< " + shades[4]][i]}</span> `)}
   <span class="masked">sampled, not trained</span> <span class="context">context</span></p>`;

@@ -14,6 +14,7 @@ export const urls = { small: env.PAGE_SMALL, file: env.PAGE_FILE, many: env.PAGE
 // axe is the source of axe-core.
 export const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
+// browser is the browser of all tests in a file, and page is the page that the last call of open opened.
 export let browser;
 export let page;
 let problems;
@@ -53,16 +54,18 @@ export async function close() {
 // loaded waits until the page has its data.
 export const loaded = () => page.waitForFunction(() => !document.querySelector("main [role=status]")?.innerText.startsWith("Reading"));
 
+// press presses keys, one after the other.
 export const press = async (...keys) => {
   for (const k of keys) await page.keyboard.press(k);
 };
 
-// The list of samples.
-
+// samples opens the list of samples.
 export async function samples(url = urls.small) {
   await open(url + "#/samples");
   await page.waitForSelector(".part .line");
 }
+// status returns the line above the list, and waitForStatus waits until it begins with a text.
 export const status = () => page.locator("main.samples [role=status]").innerText();
 export const waitForStatus = (want) => page.waitForFunction((w) => document.querySelector("main.samples [role=status]")?.innerText.startsWith(w), want);
+// cells returns the texts of a column of the list.
 export const cells = (column) => page.$$eval(".part .line", (rows, c) => rows.map((r) => r.children[c].innerText), column);
