@@ -20,16 +20,17 @@ function useData() {
   useEffect(() => {
     let revision;
     const load = async () => {
-      const parts = [source.overview().then(setOverview)];
-      if (source.hasSamples) {
-        parts.push(source.samples(revision).then((next) => {
-          if (!next) return; // nothing has changed
+      try {
+        const next = source.hasSamples && (await source.samples(revision));
+        if (next) {
           revision = next.revision;
           setSamples(next);
-        }));
+        }
+        setOverview(await source.overview()); // afterwards: the report of a large run takes a second
+        setError("");
+      } catch (e) {
+        setError(e.message);
       }
-      const failed = (await Promise.allSettled(parts)).find((p) => p.status === "rejected");
-      setError(failed ? failed.reason.message : "");
       if (source.follow) setTimeout(load, interval);
     };
     load();
