@@ -18,7 +18,7 @@ const height = 34;
 // reveal changes.
 export function List({ ids, order, columns, header, row, selected, reveal, open, label }) {
   const box = useRef();
-  const [from, setFrom] = useState(0);
+  const [from, setFrom] = useState(0); // the row that is shown first; with a fraction if the list is scaled
   const [view, setView] = useState(600);
   const count = ids.length;
   const total = count * height;
@@ -37,7 +37,7 @@ export function List({ ids, order, columns, header, row, selected, reveal, open,
   const scrolled = () => {
     const at = Math.floor(top() / height);
     anchor.current = { order, top: top(), id: ids[at], hidden: top() - at * height };
-    setFrom(at);
+    setFrom(scaled < total ? top() / height : at);
   };
   const scrollTo = (want) => {
     box.current.scrollTop = total > room() ? (want / (total - room())) * (scaled - room()) : 0;
@@ -57,8 +57,8 @@ export function List({ ids, order, columns, header, row, selected, reveal, open,
     if (at < top() || at > top() + rest) scrollTo(at < top() ? at : at - rest);
   }, [reveal]);
 
-  const first = Math.max(0, Math.min(from, count - 1) - spare);
-  const last = Math.min(count, from + Math.ceil(view / height) + spare);
+  const first = Math.max(0, Math.min(Math.floor(from), count - 1) - spare);
+  const last = Math.min(count, Math.ceil(from + view / height) + spare);
   // A row that was shown before keeps its element, and preact skips it.
   const shown = useRef({});
   const reuse = shown.current.ids === ids ? shown.current.rows : new Map();
