@@ -136,3 +136,16 @@ func TestVerifyFleet(t *testing.T) {
 		})
 	}
 }
+
+// The name of a run is the last part of its location, without the parameters of a URL.
+func TestName(t *testing.T) {
+	t.Parallel()
+	for location, want := range map[string]string{
+		"s3://bucket/a/run1": "run1", "s3://bucket/run1/": "run1", "s3://bucket": "bucket",
+		"s3://bucket/run1?region=x&endpoint_override=http://127.0.0.1:9000": "run1",
+	} {
+		if got := (&runs.Run{Location: location}).Name(); got != want {
+			t.Errorf("the name of %s is %q, want %q", location, got, want)
+		}
+	}
+}

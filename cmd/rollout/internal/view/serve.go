@@ -89,21 +89,7 @@ func (s *Server) Handler() http.Handler {
 		}
 	})
 	mux.HandleFunc("GET /api/samples", s.samples)
-	mux.HandleFunc("GET /api/sample/{n}", func(w http.ResponseWriter, r *http.Request) {
-		n, err := strconv.Atoi(r.PathValue("n"))
-		if err != nil {
-			n = -1
-		}
-		of, err := s.View.sample(n)
-		switch {
-		case err != nil:
-			fail(w, err)
-		case of == nil:
-			http.Error(w, "there is no sample "+strconv.Quote(r.PathValue("n")), http.StatusNotFound)
-		default:
-			answer(w, of)
-		}
-	})
+	mux.HandleFunc("GET /api/sample/{n}", s.sample)
 	mux.HandleFunc("GET /api/search", s.search)
 	return s.guard(mux)
 }
@@ -144,14 +130,9 @@ func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
 
 func (s *Server) samples(w http.ResponseWriter, r *http.Request) {
 	v := s.View
-	v.mu.RLock()
-	stale := s.Follow || v.revision == 0
-	v.mu.RUnlock()
-	if stale {
-		if err := v.Refresh(r.Context()); err != nil {
-			fail(w, err)
-			return
-		}
+	if err := v.read(r.Context(), s.Follow); err != nil {
+		fail(w, err)
+		return
 	}
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -162,7 +143,31 @@ func (s *Server) samples(w http.ResponseWriter, r *http.Request) {
 	answer(w, v.columns(nil))
 }
 
+func (s *Server) sample(w http.ResponseWriter, r *http.Request) {
+	if err := s.View.read(r.Context(), false); err != nil {
+		fail(w, err)
+		return
+	}
+	n, err := strconv.Atoi(r.PathValue("n"))
+	if err != nil {
+		n = -1
+	}
+	of, err := s.View.sample(n)
+	switch {
+	case err != nil:
+		fail(w, err)
+	case of == nil:
+		http.Error(w, "there is no sample "+strconv.Quote(r.PathValue("n")), http.StatusNotFound)
+	default:
+		answer(w, of)
+	}
+}
+
 func (s *Server) search(w http.ResponseWriter, r *http.Request) {
+	if err := s.View.read(r.Context(), false); err != nil {
+		fail(w, err)
+		return
+	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out, flusher := json.NewEncoder(w), http.NewResponseController(w)
 	err := s.View.search(r.Context(), r.FormValue("q"), func(h hit) error {

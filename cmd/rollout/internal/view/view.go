@@ -83,6 +83,17 @@ func (v *View) Refresh(ctx context.Context) error {
 	return nil
 }
 
+// read reads the run if it has not been read. If again is true, it also reads what was committed since.
+func (v *View) read(ctx context.Context, again bool) error {
+	v.mu.RLock()
+	done := v.revision > 0
+	v.mu.RUnlock()
+	if done && !again {
+		return nil
+	}
+	return v.Refresh(ctx)
+}
+
 // allIn reports whether the logs still name all shards of the snapshot.
 func (s *snapshot) allIn(logs []*sink.Log) bool {
 	n := 0

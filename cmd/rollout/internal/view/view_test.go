@@ -7,7 +7,9 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -113,5 +115,30 @@ func TestFollow(t *testing.T) {
 	}
 	if c := fetch[columns](t, frozen+"api/samples"); c.N != 2 {
 		t.Errorf("without --follow, the page has %d samples", c.N)
+	}
+}
+
+// TestFollowState checks that the report shows that the collecting process has ended, although nothing was
+// committed after it was built.
+func TestFollowState(t *testing.T) {
+	t.Parallel()
+	dir := manyRun(t, 8)
+	lock := must(runfolder.TakeLock(dir, 0o600))(t)
+	url := serve(t, dir, true)
+	state := func() string {
+		o := fetch[struct{ Report struct{ State string } }](t, url+"api/overview")
+		return o.Report.State
+	}
+	_ = fetch[columns](t, url+"api/samples")
+	if got := state(); got != "running" {
+		t.Fatalf("the run is %s, want running", got)
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); state() != "complete"; {
+		if time.Now().After(deadline) {
+			t.Fatal("the page shows the old state")
+		}
 	}
 }
