@@ -15,6 +15,7 @@ import (
 
 	kzstd "github.com/klauspost/compress/zstd"
 
+	"github.com/rollout-rl/rollout/sink/internal/pool"
 	"github.com/rollout-rl/rollout/sink/store"
 )
 
@@ -251,7 +252,7 @@ func (d *Dataset) saveCheckpoint() bool {
 		head, entries, err = withTail(log, tail)
 	}
 	if err == nil {
-		body, err = compressed(head, entries)
+		body = compressed(head, entries)
 	}
 	if len(body) > store.MaxPut {
 		err = fmt.Errorf("%d bytes are more than a reader can get at once", len(body))
@@ -313,21 +314,11 @@ func withTail(log []byte, tail []entryLine) (_ []byte, _ []entryLine, err error)
 	return append(line, '\n'), list, err
 }
 
-var checkpointEncoders = encoders{options: []kzstd.EOption{kzstd.WithEncoderConcurrency(1), kzstd.WithWindowSize(zstdWindow)}}
-
 // compressed returns a compressed object: the head, and the lines of the entries.
-func compressed(head []byte, entries []entryLine) ([]byte, error) {
-	z := checkpointEncoders.take()
-	defer checkpointEncoders.give(z)
-	var b bytes.Buffer
-	z.Reset(&b)
-	defer z.Reset(nil) // drops b
-	_, err := z.Write(head)
+func compressed(head []byte, entries []entryLine) []byte {
+	parts := [][]byte{head}
 	for i := range entries {
-		if err == nil {
-			_, err = z.Write(entries[i].line)
-		}
+		parts = append(parts, entries[i].line)
 	}
-	closeInto(z, &err)
-	return b.Bytes(), err
+	return pool.Checkpoints.EncodeAll(bytes.Join(parts, nil), nil)
 }
