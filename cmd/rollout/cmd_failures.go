@@ -37,7 +37,8 @@ calls, and samples that a later attempt collected. Calls that are valid but not 
 listed only with --all or --class. Failures that have not yet been written to a shard are not
 listed.
 
-rollout collect --retry-failed collects the listed samples again.`,
+rollout collect --retry-failed collects the listed samples again. A fleet does not support it: plan
+another fleet with the tasks that failed.`,
 		Annotations: exits("Exit status: 0 shown, 2 usage error, 6 RUN cannot be read, 7 RUN is not a run folder, 9 RUN is damaged."),
 		Example: `  rollout failures run1
   rollout failures run1 --class token_mismatch --limit 0

@@ -59,7 +59,14 @@ func (p *program) plan(ctx context.Context, l *config.Loader, partitions int, jo
 	if err != nil {
 		return err
 	}
-	p.say("planned %s of %s in %s; start workers with: rollout work %s --spool DIR", format.Plural(int64(f.Samples()), "sample"), format.Plural(int64(len(f.Partitions)), "partition"), objects, format.Shell(location))
+	empty := 0
+	for i := range f.Partitions {
+		if f.Partitions[i].Tasks == 0 {
+			empty++
+		}
+	}
+	p.say("planned %s in %s; %d of %s have tasks; start workers with: rollout work %s --spool DIR", format.Plural(int64(f.Samples()), "sample"), objects,
+		len(f.Partitions)-empty, format.Plural(int64(len(f.Partitions)), "partition"), format.Shell(location))
 	return nil
 }
 
