@@ -116,9 +116,15 @@ func TestFleetMistakes(t *testing.T) {
 	}
 	fails(exit.Folder, "contains no fleet", work())
 	fails(exit.Usage, "--partitions -1: must be between 1 and 10000", plan("--partitions", "-1"))
-	fails(exit.Usage, "tasks.limit: not supported in a fleet", plan("--limit", "3"))
+	for flag, text := range map[string]string{
+		"--limit=3": "tasks.limit: not supported in a fleet", "--min-std=0.1 --reward=number --samples=2": "reward.min_std: not supported in a fleet",
+		"--max-ahead=3": "run.max_ahead: not supported in a fleet", "--max-lag=2": "run.max_lag: not supported in a fleet",
+		"--policy-version=5": "tokens.policy_version: a plan cannot contain a number",
+	} {
+		fails(exit.Usage, text, plan(strings.Fields(flag)...))
+	}
 	fails(exit.Usage, "Azure is not supported", []string{"work", "az://bucket/run", "--spool", dir})
-	mustRun(t, exit.OK, plan()...)
+	contains(t, mustRun(t, exit.OK, plan()...).stderr, "rewards will be null")
 	fails(exit.Folder, "already contains a fleet", plan())
 	fails(exit.Folder, "tokens.max_row_tokens", work("--max-row-tokens", "100"))
 	fails(exit.Usage, "--spool is not set", []string{"work", at})
@@ -127,7 +133,9 @@ func TestFleetMistakes(t *testing.T) {
 	fails(exit.Folder, "tasks.samples: the fleet has 1, but you set 3 (--samples)", work("--samples", "3"))
 
 	spool := filepath.Join(dir, "spool")
-	mustRun(t, exit.OK, work()...)
+	if r := mustRun(t, exit.OK, work()...); strings.Contains(r.stderr, "rewards will be null") {
+		t.Errorf("a worker cannot change the plan's reward, and says:\n%s", r.stderr)
+	}
 	mustRun(t, exit.OK, work()...) // nothing is left
 	fails(exit.Folder, spool+" is the spool of a worker for "+at, []string{"collect", "--resume", "--out", spool})
 	fails(exit.Folder, spool+" is the spool of a worker; the rows are in "+at, []string{"inspect", spool})

@@ -78,6 +78,9 @@ func CheckFleet(c *config.Config) (bad exit.Complaints) {
 	complain(c.Run.Tail.Kind == collector.TailWait, "run.tail %s", c.Run.Tail)
 	complain(c.Tasks.UntilGroups == 0, "tasks.until_groups")
 	complain(c.Tasks.Limit == 0, "tasks.limit")
+	complain(c.Reward.MinStd == 0, "reward.min_std")
+	complain(c.Run.MaxAhead == 0, "run.max_ahead")
+	complain(c.Run.MaxLag < 0, "run.max_lag")
 	if n := c.Output.ShardBytes; n > sink.MaxStoredShard && n != sink.DefaultMaxShardBytes {
 		bad = append(bad, fmt.Errorf("output.shard_bytes: must be at most %s in a fleet", format.Size(sink.MaxStoredShard)))
 	}
@@ -93,12 +96,18 @@ func PlanFleet(ctx context.Context, h *Host, l *config.Loader, objects store.Sto
 		return nil, exit.With(exit.Storage, err)
 	}
 	h.atClose(func() { _ = os.RemoveAll(temp) }) // temporary files do no harm
+	if l.Config.Tokens.PolicyVersion.Claimed {
+		return nil, exit.Hint(exit.Usagef("tokens.policy_version: a plan cannot contain a number, because a number holds for one start of a worker"), "pass it to rollout work")
+	}
 	l.Config.Output.Dir = filepath.Join(temp, "tasks")
 	p := &planning{Plan: &Plan{host: h, config: l.Config}, loader: l}
 	for _, step := range []func(context.Context) error{p.readSettings, p.readTasks, p.tryFirstScore} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
+	}
+	if p.unscored {
+		h.Note("rewards will be null because the plan has no --reward")
 	}
 	info, err := runfolder.Describe(l, nil, p.identity, p.tasks, nil, p.settings.model)
 	if err != nil {
