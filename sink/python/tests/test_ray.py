@@ -170,6 +170,9 @@ def test_errors(cluster: Any, simulator: Callable[..., tuple[str, Path]], tmp_pa
     for wrong in ({"where": {}}, {"columns": "reward"}, {"check": "md5"}, {"env": {"A": 1}}, {"num_cpus": "1"}, {"server": 1}, {"config": 1}):
         with pytest.raises((TypeError, ValueError), match=f"^{next(iter(wrong))}="):
             rr.collect(**{"tasks": tasks, "workers": 1, **how, **wrong})
+    for argument in ("spool", "config"):
+        with pytest.raises(ValueError, match=f"^{argument}: a URL is not supported: pass "):
+            rr.collect(**{"tasks": tasks, "workers": 1, **how, argument: "s3://bucket/run"})
     assert not out.exists()
     unreachable = config(("http://127.0.0.1:1", Path()))
     with rr.collect(unreachable, tasks, workers=2, **how) as groups, pytest.raises(package.ServerError) as failed:

@@ -99,6 +99,7 @@ def collect(
     filepath("out", out)
     if config is not None and not isinstance(config, Mapping):
         filepath("config", config)
+        store.local("config", config, "pass the path of a file")
     if not isinstance(server, str):
         texts("server", server, none=True)
     instance("model", model, str, "the handle of a model", none=True)
@@ -152,6 +153,7 @@ def run(
 
 def _check(workers: int, spool: Path, flags: object, env: Any, num_cpus: float, resources: object) -> None:
     filepath("spool", spool)
+    store.local("spool", spool, "pass a folder on a local disk of each node")
     if not os.path.isabs(spool):
         raise ValueError(f"spool={os.fspath(spool)!r}: must be an absolute path, because it is a folder of other machines")
     integer("workers", workers, 0)

@@ -41,14 +41,25 @@ COPIES = 256
 CHUNK = 8 << 20
 """The number of bytes in a request for a whole object."""
 
+# The schemes are those of the program; see IsURL in sink/store/location.go.
+_URL = re.compile(r"[a-z][a-z0-9+.-]+:/|(s3|gs|gcs|az|azure|abfss?|wasbs?):", re.IGNORECASE)
+
 # Match the end of an entry, and of fleet.json. It contains the SHA-256 of all earlier bytes.
 _ENTRY_SUM = re.compile(rb',"sha256":"([^"]{64})"}\n\Z')
 _FLEET_SUM = re.compile(rb',\n  "sha256": "([^"]{64})"\n}\n\Z')
 
 
 def remote(path: Path) -> bool:
-    """Report whether a path is a URL."""
-    return "://" in os.fspath(path)
+    """Report whether a path is a URL. Without its two slashes it counts too, and every request for it raises ValueError:
+    pathlib.Path turns s3://bucket into s3:/bucket."""
+    text = os.fspath(path)
+    return "://" in text or _URL.match(text) is not None
+
+
+def local(name: str, path: Path, hint: str) -> None:
+    """Raise ValueError if an argument is a URL. The hint says what to pass instead."""
+    if remote(path):  # do not show it, because it can contain credentials
+        raise ValueError(f"{name}: a URL is not supported: {hint}")
 
 
 def join(folder: Path, *names: str) -> str:
@@ -93,6 +104,8 @@ def _system(process: int, base: str) -> Any:
 def _object(path: str) -> tuple[Any, str]:
     """Return the file system of an object, and the object's path in it."""
     url = urlsplit(path)
+    if not path[len(url.scheme) :].startswith("://"):
+        raise ValueError(f"{url.scheme}: the URL has no ://; pass s3://bucket/prefix as a string, because pathlib.Path removes a slash")
     if url.scheme != "s3" or not url.netloc:
         raise ValueError(f"{url.scheme}://: not supported: use a folder or s3://bucket/prefix")
     if "@" in url.netloc:
