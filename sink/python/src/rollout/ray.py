@@ -116,7 +116,7 @@ def collect(
     how = settings(config, given, flags, env)
     if flags or any(value is not None for value in (config, tasks, partitions, *given.values())):
         _plan(url, how, tasks, partitions)
-    elif not store.exists(store.join(url, "fleet.json")):
+    elif "fleet.json" not in store.names(url):
         raise FolderError(f"{url}: no fleet", hint="pass tasks and settings to plan one")
     if config is not None and not isinstance(config, Mapping):  # other machines do not have the file
         with open(config, "rb") as file:

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rollout._types import Path
-from rollout.errors import SEE_VERIFY, CorruptError, NewerError, StoreError
+from rollout.errors import SEE_VERIFY, CorruptError, FolderError, NewerError, StoreError
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -36,6 +36,8 @@ POOL = 8
 """The maximum number of requests at the same time."""
 HANDLES = 4096
 """How many open objects a process remembers. An open object uses about 1 KB and no connection."""
+SCHEMA_VERSION = 1
+"""The version of the rows that this package reads."""
 COPIES = 256
 """How many Arrow shards of buckets a process keeps as unnamed local files."""
 CHUNK = 8 << 20
@@ -123,6 +125,8 @@ def failed(path: str, err: BaseException | None, opened: bool = True) -> None:
     if isinstance(err, OSError) and not isinstance(err, FileNotFoundError) and "AWS Error" in str(err):
         if opened:
             _open(path)
+        if "NO_SUCH_BUCKET" in str(err):
+            raise StoreError(f"{path}: the bucket does not exist: create it, or correct the URL") from err
         raise StoreError(f"{path}: {str(err).rstrip('. ')}; check the store, the network and the credentials") from err
 
 
@@ -173,7 +177,8 @@ def read(path: str) -> bytes:
 
 
 def names(folder: str) -> list[str]:
-    """Return the names of the files in a folder, or of none if there is no such folder. One request per 1,000 files."""
+    """Return the names of the files in a folder, or of none if there is no such folder. One request per 1,000 files. Raises
+    StoreError if there is no such bucket. Requests for single objects do not notice that."""
     if not remote(folder):
         try:
             return os.listdir(folder)
@@ -182,8 +187,11 @@ def names(folder: str) -> list[str]:
     from pyarrow.fs import FileSelector
 
     system, key = _object(folder)
-    with requests(folder, opened=False):
-        return [info.base_name for info in system.get_file_info(FileSelector(key, allow_not_found=True))]
+    try:
+        with requests(folder, opened=False):
+            return [info.base_name for info in system.get_file_info(FileSelector(key))]
+    except FileNotFoundError:
+        return []
 
 
 def size(path: str) -> int:
@@ -249,15 +257,17 @@ def compared(path: str, body: bytes, pattern: re.Pattern[bytes] = _ENTRY_SUM) ->
 
 
 def partitions(run: Path) -> list[str]:
-    """Return the folders of a fleet's partitions that have tasks, in order, or only `run` if it is not a fleet."""
+    """Return the folders of a fleet's partitions that have tasks, in order, or only `run` if it is not a fleet. Raises
+    FolderError for the spool of a worker."""
     path = join(run, "fleet.json")
     try:
         body = compared(path, read(path), _FLEET_SUM)
     except (FileNotFoundError, NotADirectoryError):
+        _check_spool(run)
         return [os.fspath(run)]
     try:
         plan = json.loads(body)
-        if int(plan["version"]) > 1:
+        if int(plan["version"]) > 1 or int(plan["schema_version"]) > SCHEMA_VERSION:
             raise NewerError(f"{path}: written by a newer version of rollout; install that version of rollout-rl")
         used = [number for number, part in enumerate(plan["partitions"]) if part["tasks"]]
     except (ValueError, KeyError, TypeError) as err:
@@ -265,6 +275,16 @@ def partitions(run: Path) -> list[str]:
     if not used:
         raise CorruptError(f"{path}: invalid plan of a fleet: no partition has tasks{SEE_VERIFY}")
     return [join(run, "partitions", f"{number:04d}") for number in used]
+
+
+def _check_spool(run: Path) -> None:
+    """Raise FolderError if a folder is the spool of a worker. It looks like a run without commits."""
+    try:
+        of = None if remote(run) else json.loads(read(join(run, "run.json")))["fleet"]["store"]
+    except (OSError, ValueError, LookupError, TypeError):  # a run; readers that need run.json report a damaged file
+        return
+    if of is not None:
+        raise FolderError(f"{os.fspath(run)}: the folder is the spool of a worker; the rows are in {of}", hint=f"pass {of!r}")
 
 
 def check_run(run: str) -> None:
