@@ -20,7 +20,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -256,25 +256,42 @@ def compared(path: str, body: bytes, pattern: re.Pattern[bytes] = _ENTRY_SUM) ->
     return body
 
 
-def partitions(run: Path) -> list[str]:
-    """Return the folders of a fleet's partitions that have tasks, in order, or only `run` if it is not a fleet. Raises
-    FolderError for the spool of a worker."""
+class Fleet(NamedTuple):
+    """The plan of a fleet."""
+
+    id: str
+    """The run id in the logs of all partitions."""
+    used: list[int]
+    """The numbers of the partitions that have tasks."""
+
+
+def fleet(run: Path) -> Fleet | None:
+    """Return the plan of a fleet, or None if there is no fleet.json."""
     path = join(run, "fleet.json")
     try:
         body = compared(path, read(path), _FLEET_SUM)
     except (FileNotFoundError, NotADirectoryError):
-        _check_spool(run)
-        return [os.fspath(run)]
+        return None
     try:
         plan = json.loads(body)
         if int(plan["version"]) > 1 or int(plan["schema_version"]) > SCHEMA_VERSION:
             raise NewerError(f"{path}: written by a newer version of rollout; install that version of rollout-rl")
-        used = [number for number, part in enumerate(plan["partitions"]) if part["tasks"]]
+        found = Fleet(str(plan["id"]), [number for number, part in enumerate(plan["partitions"]) if part["tasks"]])
     except (ValueError, KeyError, TypeError) as err:
         raise CorruptError(f"{path}: invalid plan of a fleet: {err!r}{SEE_VERIFY}") from err
-    if not used:
-        raise CorruptError(f"{path}: invalid plan of a fleet: no partition has tasks{SEE_VERIFY}")
-    return [join(run, "partitions", f"{number:04d}") for number in used]
+    if not found.used or not re.fullmatch(r"\w[\w-]*", found.id):  # folders are named after the id
+        raise CorruptError(f"{path}: invalid plan of a fleet: no partition has tasks, or the id is not valid{SEE_VERIFY}")
+    return found
+
+
+def partitions(run: Path) -> list[str]:
+    """Return the folders of a fleet's partitions that have tasks, in order, or only `run` if it is not a fleet. Raises
+    FolderError for the spool of a worker."""
+    found = fleet(run)
+    if found is None:
+        _check_spool(run)
+        return [os.fspath(run)]
+    return [join(run, "partitions", f"{number:04d}") for number in found.used]
 
 
 def _check_spool(run: Path) -> None:
