@@ -32,10 +32,9 @@ type spooled struct {
 const (
 	spoolSlots = 4
 	spoolAge   = time.Minute // of a shard
-	// spoolBound is larger than the number of samples that end while a shard is open, in the 30 s that the commit
-	// before it and its own commit can take while attempts start, and those in flight: 0.4 samples per second for
-	// 2 minutes, and 4. The durations of the samples vary.
-	spoolBound = 80
+	// spoolBound is twice the average number of samples that end while a shard is open and in the 30 s of the commit
+	// before it and of its own commit, with those in flight, because the durations vary. 0.4 samples end per second.
+	spoolBound = 120
 )
 
 // startSpooled starts a worker that collects 400 samples in groups of 4.
