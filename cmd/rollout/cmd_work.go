@@ -65,7 +65,7 @@ status 9.`,
 		ctx, location, requests := cmd.Context(), args[0], new(store.Requests)
 		storing, abandon := context.WithCancel(ctx)
 		defer abandon()
-		objects, err := p.openStore(storing, location, requests)
+		objects, err := p.openStore(storing, location, store.Options{Requests: requests})
 		if err != nil {
 			return err
 		}

@@ -182,7 +182,8 @@ func TestFleetBuckets(t *testing.T) {
 		{"no fleet", "bucket", "contains no fleet", exit.Folder, nil},
 		{"no permission", "bucket", "allow s3:ListBucket", exit.Storage, func(*http.Request) storetest.Fault { return storetest.Answer(403, "AccessDenied") }},
 		{"wrong clock", "bucket", "synchronize it", exit.Storage, func(*http.Request) storetest.Fault { return storetest.Answer(403, "RequestTimeTooSkewed") }},
-		{"away", "bucket", "check " + endpoint, exit.Storage, func(*http.Request) storetest.Fault { return storetest.Answer(503, "SlowDown") }},
+		{"away", "bucket", "check " + endpoint, exit.Storage, func(*http.Request) storetest.Fault { return storetest.Drop }},
+		{"overloaded at the start", "bucket", "contains no fleet", exit.Folder, storetest.First(5, http.MethodGet, storetest.Answer(503, "SlowDown"))},
 	} {
 		proxy.Plan(c.fault)
 		at := "s3://" + c.bucket + "/run1?region=eu-north-1&endpoint_override=" + endpoint
@@ -202,6 +203,11 @@ func TestFleetBuckets(t *testing.T) {
 	plan := func(run string) *process {
 		return startProgram(t, "rollout", env, "plan", "--server", url, "--model", simModel, "--tasks", list, "--out", at(run))
 	}
+	proxy.Plan(storetest.First(1<<30, http.MethodPut, storetest.Answer(507, "XMinioStorageFull")))
+	full := plan("run1")
+	full.ends(t, time.Minute, exit.Storage)
+	contains(t, full.said(), "the store is full (507 XMinioStorageFull): delete objects, or raise the quota")
+	proxy.Plan(storetest.First(5, http.MethodGet, storetest.Answer(503, "SlowDown")))
 	plan("run1").ends(t, time.Minute, exit.OK)
 	server.Unconditional = true
 	proxy.Plan(nil) // orders the change before the next request

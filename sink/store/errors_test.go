@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rollout-rl/rollout/sink/store"
 	"github.com/rollout-rl/rollout/sink/store/storetest"
@@ -69,7 +70,7 @@ func TestMistakes(t *testing.T) {
 		{answers(503, "SlowDown"), store.ErrUnreachable, "503 SlowDown"},
 		{answers(418, "Teapot"), nil, "418 Teapot: Teapot"},
 	} {
-		_, err := store.Open(t.Context(), tt.location, store.Options{})
+		_, err := store.Open(t.Context(), tt.location, store.Options{GiveUp: 200 * time.Millisecond})
 		_, typed := errors.AsType[*store.Error](err)
 		if !typed || tt.want != nil && !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.text) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %v with %q", tt.location, err, tt.want, tt.text)

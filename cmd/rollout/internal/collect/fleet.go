@@ -165,15 +165,10 @@ func (o *Opened) openWorker(cfg sink.Config) (err error) {
 	p := o.plan
 	f := p.options.Fleet
 	cfg.MaxShardBytes = min(cfg.MaxShardBytes, sink.MaxStoredShard) // the default is larger
-	o.worker, err = fleet.Open(fleet.Config{Store: f.Store, Fleet: f.Fleet, RunID: p.info.ID, Dir: p.dir(), Sink: cfg, Logger: p.host.Log.Logger, Damaged: o.damaged, Slots: func() int {
-		slots := 0
-		for _, e := range o.stats().Endpoints {
-			if !e.Down && !e.Lost {
-				slots += e.Limit
-			}
-		}
-		return slots
-	}})
+	o.worker, err = fleet.Open(fleet.Config{
+		Store: f.Store, Fleet: f.Fleet, RunID: p.info.ID, Dir: p.dir(), Sink: cfg, Slots: o.slots,
+		Logger: p.host.Log.Logger, Damaged: o.damaged, Waits: p.host.StoreBehind,
+	})
 	if err != nil {
 		return runfolder.ReadError(f.Store.String(), err)
 	}
@@ -186,6 +181,16 @@ func (o *Opened) openWorker(cfg sink.Config) (err error) {
 		still.known[collector.GroupID(t)] = true
 	}
 	return o.openJournal(sink.Recovery{}, still)
+}
+
+// slots returns the number of samples that the servers can work on at present.
+func (o *Opened) slots() (n int) {
+	for _, e := range o.stats().Endpoints {
+		if !e.Down && !e.Lost {
+			n += e.Limit
+		}
+	}
+	return n
 }
 
 // An unclaimed is the dataset that decides which attempts of earlier processes can be taken over. Samples

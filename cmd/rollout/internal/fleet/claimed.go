@@ -196,10 +196,10 @@ func (w *Worker) settle(c *claimed, n int) {
 	w.signal()
 }
 
-// forget forgets a lost partition when its last sample has ended, so that it can be claimed again. The
-// caller must have locked w.mu.
+// forget forgets a lost partition when its last sample and its writing have ended, so that it can be claimed
+// again. The caller must have locked w.mu.
 func (w *Worker) forget(c *claimed) {
-	if c.lost && c.open <= 0 && w.claimed[c.partition] == c {
+	if c.lost && c.ended && c.open <= 0 && w.claimed[c.partition] == c {
 		delete(w.claimed, c.partition)
 	}
 }

@@ -104,31 +104,6 @@ type pulse struct {
 	beats chan struct{} // closed and replaced after each acknowledged request
 }
 
-// fresh reports whether the last acknowledged heartbeat is new enough to start attempts. The caller must
-// have locked w.mu.
-func (w *Worker) fresh() bool { return w.clock.Now().Sub(w.pulse.acked) <= staleAfter }
-
-// awaitBeat waits until the worker has a fresh heartbeat.
-func (w *Worker) awaitBeat(ctx context.Context) error {
-	for {
-		w.mu.Lock()
-		ok, beats := w.fresh(), w.pulse.beats
-		w.mu.Unlock()
-		switch {
-		case w.failed.Err() != nil:
-			return context.Cause(w.failed)
-		case ok:
-			return nil
-		}
-		select {
-		case <-beats:
-		case <-w.failed.Done():
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
 // beat sends heartbeats until ctx is done or the store refuses one.
 func (w *Worker) beat(ctx context.Context) error {
 	for {
