@@ -51,7 +51,7 @@ RUN can be the URL of a fleet that is complete. clean then removes what all its 
 also deletes the objects of the fleet that no reader needs: shards and checkpoints that were
 replaced, and the rest of commands that were killed. A reader that started before the fleet was
 complete can still use replaced shards, so clean keeps them for a day after that.`,
-		Annotations: exits("Exit status: 0 done, 2 usage error, 5 a server did not answer or an agent could not be deleted, 6 the store of a fleet cannot be used, 7 RUN is not a run folder, 8 a collector is running on RUN, or the fleet is not complete, 9 its run.json is damaged."),
+		Annotations: exits("Exit status: 0 done, 2 usage error, 5 a server did not answer or an agent could not be deleted, 6 the store of a fleet cannot be used, 7 RUN is not a run, 8 a collector is running on RUN, or the fleet is not complete, 9 RUN is damaged."),
 		Example: `  rollout clean run1
   rollout clean s3://bucket/run1 --older-than 1h
   rollout clean --run-id 20260101-120000-0a1b2c3d --server http://127.0.0.1:8283`,
@@ -121,7 +121,10 @@ complete can still use replaced shards, so clean keeps them for a day after that
 // workersOf returns the run ids of a fleet's workers. It returns an error if the fleet is not complete, because
 // a worker can then be alive.
 func workersOf(ctx context.Context, run *runs.Run) (ids []string, err error) {
-	s, err := statusOf(ctx, run)
+	s, damage, err := statusOf(ctx, run)
+	if err == nil {
+		err = run.Damage(damage)
+	}
 	if err != nil {
 		return nil, err
 	}
