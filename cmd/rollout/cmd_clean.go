@@ -82,7 +82,7 @@ complete can still use replaced shards, so clean keeps them for a day after that
 			}
 			info := run.Info
 			if run.Fleet != nil {
-				l.FromRun(info.Config, "server", "engine", "harness")
+				l.FromFleet(info.Config, "server", "engine", "harness")
 				of = run
 				workers, err = workersOf(cmd.Context(), run)
 				return err
@@ -128,16 +128,29 @@ func workersOf(ctx context.Context, run *runs.Run) (ids []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	now, err := run.Store.Now()
+	if err != nil {
+		return nil, exit.With(exit.Storage, err)
+	}
+	silent := map[string]bool{} // whether all processes with the id are silent
 	for _, b := range s.Workers {
-		if b.RunID != "" && !slices.Contains(ids, b.RunID) { // the empty id means all runs
+		if b.RunID == "" { // the empty id means all runs
+			continue
+		}
+		other, ok := silent[b.RunID]
+		if silent[b.RunID] = b.Silent(now) && (other || !ok); !ok {
 			ids = append(ids, b.RunID)
 		}
 	}
-	if n := s.Partitions.Total - s.Partitions.Complete; n > 0 {
-		return nil, exit.Hint(exit.With(exit.Locked, fmt.Errorf("%s: %d of %d partitions are not complete, so workers can still use their agents", run.Location, n, s.Partitions.Total)),
-			"clean the agents of a dead worker with: rollout clean --run-id ID; the ids are "+strings.Join(ids, ", "))
+	n := s.Partitions.Total - s.Partitions.Complete
+	if n == 0 {
+		return ids, nil
 	}
-	return ids, nil
+	hint := "rollout work completes them; rollout status " + format.Shell(run.Location) + " shows the workers"
+	if ids = slices.DeleteFunc(ids, func(id string) bool { return !silent[id] }); len(ids) > 0 {
+		hint = "if a worker has ended for good, clean its agents with: rollout clean --run-id ID; the workers without a heartbeat for a minute are " + strings.Join(ids, ", ")
+	}
+	return nil, exit.Hint(exit.With(exit.Locked, fmt.Errorf("%s: %d of %d partitions are not complete, so workers can still use their agents", run.Location, n, s.Partitions.Total)), hint)
 }
 
 // cleanStore deletes the objects of a fleet that no reader needs.
