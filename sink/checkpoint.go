@@ -28,7 +28,8 @@ import (
 // therefore not replace a newer checkpoint with an older one. Checkpoints are copies of entries. If
 // one is missing, old or damaged, a reader reads the entries themselves. If the log lacks the last
 // entry of a checkpoint, entries were deleted: readers ignore the checkpoint, Verify reports a
-// problem, and Create returns an error. Verify always reads the entries.
+// problem, and Create returns an error. Verify always reads the entries. A line of a checkpoint, with
+// its newline, is the content of an entry's object, so it can restore an entry that is damaged.
 const (
 	checkpointsDir = "_checkpoints"
 	logCheckpoint  = ".log.zst"
@@ -135,7 +136,7 @@ func (l *Log) load() (listed []int64, err error) {
 		case !errors.Is(err, fs.ErrNotExist):
 			return nil, err
 		case l.checkpoints != nil: // Create would begin the log again
-			return nil, &CorruptError{Path: entryPath(last), Row: -1, Err: fmt.Errorf("the entry is missing, but a checkpoint contains it; restore it, or delete %s/ to do without it", checkpointsDir)}
+			return nil, &CorruptError{Path: entryPath(last), Row: -1, Err: fmt.Errorf("the entry is missing, but a file in %s/ contains it: keep that file, and restore the entry from its line there", checkpointsDir)}
 		}
 	}
 	return l.commitNumbers(0)

@@ -56,7 +56,7 @@ func (p *program) plan(ctx context.Context, l *config.Loader, partitions int, jo
 	if err != nil {
 		return err
 	}
-	f, err := collect.PlanFleet(ctx, host, l, objects, partitions, join)
+	f, joined, err := collect.PlanFleet(ctx, host, l, objects, partitions, join)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,11 @@ func (p *program) plan(ctx context.Context, l *config.Loader, partitions int, jo
 			empty++
 		}
 	}
-	p.say("planned %s in %s; %d of %s have tasks; start workers with: rollout work %s --spool DIR", format.Plural(int64(f.Samples()), "sample"), objects,
+	did := "planned"
+	if joined {
+		did = "found the same plan of"
+	}
+	p.say("%s %s in %s; %d of %s have tasks; start workers with: rollout work %s --spool DIR", did, format.Plural(int64(f.Samples()), "sample"), objects,
 		len(f.Partitions)-empty, format.Plural(int64(len(f.Partitions)), "partition"), format.Shell(location))
 	return nil
 }

@@ -71,6 +71,9 @@ status 9.`,
 		}
 		of, err := fleet.Read(objects)
 		if err == nil {
+			err = of.CheckSchema(objects)
+		}
+		if err == nil {
 			err = exit.With(exit.Storage, store.Probe(objects))
 		}
 		if err != nil {
@@ -85,7 +88,7 @@ status 9.`,
 			if err != nil {
 				return exit.Refuse(exit.Code(err), err, "start each worker with its own --spool, an empty folder or one that it used before")
 			}
-			l.FromRun(of.Config)
+			l.FromFleet(of.Config)
 			return nil
 		})
 		if l == nil || err != nil {

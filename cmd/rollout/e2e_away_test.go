@@ -135,7 +135,7 @@ func TestStoreFull(t *testing.T) {
 				return nil
 			})
 			p := startProgram(t, "rollout", nil, work...)
-			why := "the store is full (" + strconv.Itoa(full.status) + " " + full.code + "): delete objects, or raise the quota"
+			why := "the store is full (" + strconv.Itoa(full.status) + " " + full.code + "): free space in it, or raise the quota"
 			waitFor(t, why, func() bool { return strings.Contains(p.said(), why) || !p.alive() })
 			b.proxy.Plan(nil)
 			p.ends(t, time.Minute, exit.OK)

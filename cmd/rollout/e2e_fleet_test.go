@@ -133,9 +133,11 @@ func TestFleetMistakes(t *testing.T) {
 	fails(exit.Folder, "tasks.samples: the fleet has 1, but you set 3 (--samples)", work("--samples", "3"))
 
 	spool := filepath.Join(dir, "spool")
-	if r := mustRun(t, exit.OK, work()...); strings.Contains(r.stderr, "rewards will be null") {
+	relative := must(filepath.Rel(must(os.Getwd())(t), at))(t)
+	if r := mustRun(t, exit.OK, append([]string{"work", relative}, work()[2:]...)...); strings.Contains(r.stderr, "rewards will be null") {
 		t.Errorf("a worker cannot change the plan's reward, and says:\n%s", r.stderr)
 	}
+	fails(exit.Folder, spool+" is the spool of a worker; the rows are in "+at, []string{"inspect", spool})
 	mustRun(t, exit.OK, work()...) // nothing is left
 	fails(exit.Folder, spool+" is the spool of a worker for "+at, []string{"collect", "--resume", "--out", spool})
 	fails(exit.Folder, spool+" is the spool of a worker; the rows are in "+at, []string{"inspect", spool})
@@ -149,6 +151,9 @@ func TestFleetMistakes(t *testing.T) {
 	other := filepath.Join(dir, "other")
 	mustRun(t, exit.OK, "plan", "--server", url, "--model", simModel, "--tasks", list, "--out", other)
 	fails(exit.Folder, spool+" is the spool of the fleet ", []string{"work", other, "--spool", spool})
+	private := filepath.Join(dir, "private")
+	mustRun(t, exit.OK, "plan", "-c", writeFile(t, "run.yaml", []byte("server:\n  headers:\n    X-Own: value\n")), "--server", url, "--model", simModel, "--tasks", list, "--out", private)
+	fails(exit.Usage, "fleet.json: server.headers: the run stores only references", []string{"work", private, "--spool", filepath.Join(dir, "private spool")})
 	lock := must(runfolder.TakeLock(spool, 0o600))(t)
 	defer func() { noError(t, lock.Close()) }()
 	fails(exit.Locked, "start each worker with its own --spool", work())

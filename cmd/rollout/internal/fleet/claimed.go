@@ -86,7 +86,7 @@ func (w *Worker) reclaim() error {
 	for _, f := range folders {
 		p, err := strconv.Atoi(f.Name())
 		if err != nil || p < 0 || p >= len(w.ends) || filepath.Base(PartitionName(p)) != f.Name() {
-			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s is not a partition of the fleet", filepath.Join(w.cfg.Dir, partitionsDir, f.Name()))), "remove it")
+			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s is not a partition of the fleet", filepath.Join(w.cfg.Dir, partitionsDir, f.Name()))), "move it out of the spool")
 		}
 		end, err := sink.ReadEnd(Dataset(w.objects, p), sink.End{})
 		var c *claimed

@@ -68,6 +68,9 @@ type Beat struct {
 	Heartbeat
 }
 
+// Silent reports whether the worker has sent no heartbeat for as long as a dead worker. now is the time of the store.
+func (b *Beat) Silent(now time.Time) bool { return !b.Time.IsZero() && now.Sub(b.Time) >= deadAfter }
+
 // Count returns the number of partitions in a state.
 func (h *Heartbeat) Count(state string) (n int) {
 	for _, c := range h.Claims {
