@@ -211,7 +211,7 @@ func TestFleetBuckets(t *testing.T) {
 	proxy.Plan(storetest.First(1<<30, http.MethodPut, storetest.Answer(507, "XMinioStorageFull")))
 	full := plan("run1")
 	full.ends(t, time.Minute, exit.Storage)
-	contains(t, full.said(), "the store is full (507 XMinioStorageFull): delete objects, or raise the quota")
+	contains(t, full.said(), "the store is full (507 XMinioStorageFull): free space in it, or raise the quota")
 	proxy.Plan(storetest.First(5, http.MethodGet, storetest.Answer(503, "SlowDown")))
 	plan("run1").ends(t, time.Minute, exit.OK)
 	server.Unconditional = true

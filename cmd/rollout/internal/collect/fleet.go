@@ -114,9 +114,6 @@ func PlanFleet(ctx context.Context, h *Host, l *config.Loader, objects store.Sto
 			return nil, false, err
 		}
 	}
-	if p.unscored {
-		h.Note("rewards will be null because the plan has no --reward")
-	}
 	info, err := runfolder.Describe(l, nil, p.identity, p.tasks, nil, p.settings.model)
 	if err != nil {
 		return nil, false, err
@@ -129,6 +126,9 @@ func PlanFleet(ctx context.Context, h *Host, l *config.Loader, objects store.Sto
 	if join && errors.Is(err, fs.ErrExist) {
 		f, err = p.join(objects, f.TasksSHA256, n)
 		return f, true, err
+	}
+	if err == nil && p.unscored {
+		h.Note("rewards will be null because the plan has no --reward")
 	}
 	return f, false, err
 }
