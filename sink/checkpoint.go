@@ -15,6 +15,7 @@ import (
 
 	kzstd "github.com/klauspost/compress/zstd"
 
+	"github.com/rollout-rl/rollout/sink/internal/pool"
 	"github.com/rollout-rl/rollout/sink/store"
 )
 
@@ -27,7 +28,8 @@ import (
 // therefore not replace a newer checkpoint with an older one. Checkpoints are copies of entries. If
 // one is missing, old or damaged, a reader reads the entries themselves. If the log lacks the last
 // entry of a checkpoint, entries were deleted: readers ignore the checkpoint, Verify reports a
-// problem, and Create returns an error. Verify always reads the entries.
+// problem, and Create returns an error. Verify always reads the entries. A line of a checkpoint, with
+// its newline, is the content of an entry's object, so it can restore an entry that is damaged.
 const (
 	checkpointsDir = "_checkpoints"
 	logCheckpoint  = ".log.zst"
@@ -134,7 +136,7 @@ func (l *Log) load() (listed []int64, err error) {
 		case !errors.Is(err, fs.ErrNotExist):
 			return nil, err
 		case l.checkpoints != nil: // Create would begin the log again
-			return nil, &CorruptError{Path: entryPath(last), Row: -1, Err: fmt.Errorf("the entry is missing, but a checkpoint contains it; restore it, or delete %s/ to do without it", checkpointsDir)}
+			return nil, &CorruptError{Path: entryPath(last), Row: -1, Err: fmt.Errorf("the entry is missing, but a file in %s/ contains it: keep that file, and restore the entry from its line there", checkpointsDir)}
 		}
 	}
 	return l.commitNumbers(0)
@@ -251,7 +253,7 @@ func (d *Dataset) saveCheckpoint() bool {
 		head, entries, err = withTail(log, tail)
 	}
 	if err == nil {
-		body, err = compressed(head, entries)
+		body = compressed(head, entries)
 	}
 	if len(body) > store.MaxPut {
 		err = fmt.Errorf("%d bytes are more than a reader can get at once", len(body))
@@ -313,21 +315,11 @@ func withTail(log []byte, tail []entryLine) (_ []byte, _ []entryLine, err error)
 	return append(line, '\n'), list, err
 }
 
-var checkpointEncoders = encoders{options: []kzstd.EOption{kzstd.WithEncoderConcurrency(1), kzstd.WithWindowSize(zstdWindow)}}
-
 // compressed returns a compressed object: the head, and the lines of the entries.
-func compressed(head []byte, entries []entryLine) ([]byte, error) {
-	z := checkpointEncoders.take()
-	defer checkpointEncoders.give(z)
-	var b bytes.Buffer
-	z.Reset(&b)
-	defer z.Reset(nil) // drops b
-	_, err := z.Write(head)
+func compressed(head []byte, entries []entryLine) []byte {
+	parts := [][]byte{head}
 	for i := range entries {
-		if err == nil {
-			_, err = z.Write(entries[i].line)
-		}
+		parts = append(parts, entries[i].line)
 	}
-	closeInto(z, &err)
-	return b.Bytes(), err
+	return pool.Checkpoints.EncodeAll(bytes.Join(parts, nil), nil)
 }

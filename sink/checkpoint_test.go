@@ -234,6 +234,70 @@ func TestForeignCheckpoint(t *testing.T) {
 	}
 }
 
+// TestCheckpointOfDamagedEntry tests that a checkpoint stays the copy of a damaged or missing entry: readers use it,
+// and Verify names it, but reports neither the checkpoint as wrong nor the shards of the entry as orphans.
+func TestCheckpointOfDamagedEntry(t *testing.T) {
+	t.Parallel()
+	b, dir := newBucket(t), t.TempDir()
+	d := open(t, dir, b.next(t, sink.Config{CommitGroups: true}))
+	wait := start(t.Context(), t, d)
+	for _, s := range alone(samples(3)) {
+		commitAll(t, d, s)
+	}
+	must(t, errors.Join(d.Close(t.Context()), wait(), d.Seal()))
+	const name = "_commits/00000000000000000003.json"
+	entry, log := b.get(t, name), b.get(t, logCheckpoint)
+	want := b.readLog(t)
+	for what, damage := range map[string]func() error{
+		"damaged": func() error { return b.Put(name, flip(entry)) },
+		"missing": func() error { return b.Delete(name) },
+	} {
+		must(t, damage())
+		compareLog(t, b.readLog(t), alone(samples(3)))
+		r, err := sink.Verify(t.Context(), "", sink.VerifyOptions{Store: b})
+		must(t, err)
+		if r.ProblemCount != 1 || len(r.Orphans) > 0 {
+			t.Fatalf("%s: problems %v, orphans %q", what, r.Problems, r.Orphans)
+		}
+		text := r.Problems[0].Error()
+		if !strings.HasPrefix(text, name+": ") || !strings.HasSuffix(text, "; "+logCheckpoint+" contains this entry: keep it, and restore the entry from its line there") {
+			t.Errorf("%s: %s", what, text)
+		}
+		lines(t, log, func(all [][]byte) [][]byte { // follow the advice
+			for _, line := range all {
+				if bytes.Contains(line, []byte(`"seq":3,`)) {
+					must(t, b.Put(name, line))
+				}
+			}
+			return all
+		})
+		if !bytes.Equal(b.get(t, name), entry) {
+			t.Errorf("%s: restored %s", what, b.get(t, name))
+		}
+		b.verify(t)
+	}
+	must(t, errors.Join(b.Delete(logCheckpoint), b.Delete(tailCheckpoint), b.Put(name, flip(entry))))
+	r, err := sink.Verify(t.Context(), "", sink.VerifyOptions{Store: b})
+	if err != nil || r.ProblemCount != 1 || strings.Contains(r.Problems[0].Error(), "contains") || len(r.Orphans) > 0 {
+		t.Errorf("without a checkpoint: %v, %v, orphans %q", err, r.Problems, r.Orphans)
+	}
+	if _, err := sink.ReadLogIn(b, "", nil); !errors.Is(err, sink.ErrCorrupt) {
+		t.Errorf("ReadLogIn: %v", err)
+	}
+	other := want.Commits[1]
+	other.Samples[0].Attempt++ // an entry that is valid, but another one
+	body, err := sink.EncodeCommit(&other)
+	must(t, errors.Join(err, b.Put(name, body), b.Put(logCheckpoint, log)))
+	r, err = sink.Verify(t.Context(), "", sink.VerifyOptions{Store: b})
+	must(t, err)
+	for _, p := range r.Problems {
+		if text := p.Error(); strings.HasPrefix(text, logCheckpoint) && strings.Contains(text, "keep copies of both") {
+			return
+		}
+	}
+	t.Errorf("another entry: %v", r.Problems)
+}
+
 // TestCheckpointCost tests that the cost of checkpoints per commit does not grow with the log.
 func TestCheckpointCost(t *testing.T) {
 	t.Parallel()

@@ -184,6 +184,7 @@ func (d *Dataset) Seal() error {
 	if pending > 0 {
 		return ErrWaiting
 	}
+	defer d.beginCommit()()
 	defer d.checkpoint()
 	d.logMu.Lock()
 	defer d.logMu.Unlock()

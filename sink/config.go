@@ -119,9 +119,9 @@ type Config struct {
 
 	// Store contains the shards and the entries, for example in a bucket. Replaced files stay in
 	// place. The write-ahead log and files that are being written stay in the run's folder. The
-	// store has neither a dataset card nor an ack.json. If the store is away, the writer waits, and
-	// Append blocks at MaxBytesInFlight. Only the end of the store's context ends this wait, so
-	// cancel it together with the context of Run. Default: the run's folder.
+	// store has neither a dataset card nor an ack.json. If the store is away, the writer waits
+	// (Dataset.Committing), and Append blocks at MaxBytesInFlight. Only the end of the store's context
+	// ends this wait, so cancel it together with the context of Run. Default: the run's folder.
 	Store store.Store
 
 	// Epoch is the epoch that Create claims for this process in Store. It must be higher than the

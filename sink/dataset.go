@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -55,6 +56,7 @@ type Dataset struct {
 	mu      sync.Mutex
 	keys    keySet // samples that are done or in flight
 	stats   Stats
+	since   time.Time // start of the current commit; zero if there is none
 	stopped bool
 	cause   error // why the Dataset stopped; nil if Close stopped it
 	running bool

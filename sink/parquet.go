@@ -53,7 +53,7 @@ type parquetEncoder[T any] struct {
 
 func newParquetEncoder[T any](w io.Writer, groupTokens int, meta map[string]string) *parquetEncoder[T] {
 	opts := []parquet.WriterOption{
-		parquet.Compression(pages),
+		parquet.Compression(&pageCodec{}),
 		parquet.DataPageVersion(2),
 		parquet.PageBufferSize(parquetPageBytes),
 		parquet.CreatedBy("rollout", "", ""),

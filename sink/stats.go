@@ -1,5 +1,7 @@
 package sink
 
+import "time"
+
 // Stats is a snapshot of a Dataset's counters since Create.
 type Stats struct {
 	// Commits counts commits, and Shards counts committed shards. Bytes is the total size of these
@@ -51,6 +53,28 @@ func (d *Dataset) Stats() Stats {
 	defer d.wal.mu.Unlock()
 	s.WALBytes, s.WALSyncs = d.wal.bytes, d.wal.syncs
 	return s
+}
+
+// Committing returns how long the current commit or call of Seal has taken, or 0 if there is none. While
+// a store is away, full or slow, a commit waits for it.
+func (d *Dataset) Committing() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.since.IsZero() {
+		return 0
+	}
+	return time.Since(d.since)
+}
+
+// beginCommit records the start of a commit, and returns a function that records its end.
+func (d *Dataset) beginCommit() (end func()) {
+	set := func(at time.Time) {
+		d.mu.Lock()
+		d.since = at
+		d.mu.Unlock()
+	}
+	set(time.Now())
+	return func() { set(time.Time{}) }
 }
 
 func (d *Dataset) pending(n int) {

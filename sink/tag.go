@@ -34,6 +34,13 @@ func (p *location) checkTag(names []string, runID string) error {
 	var own, found tag
 	if !p.folder {
 		own = tag{p.objects.String(), runID}
+		if !store.IsURL(own.Store) { // the next process can have another working folder
+			path, err := filepath.Abs(own.Store)
+			if err != nil {
+				return &ShardError{Path: p.dir, Op: "open", Err: err}
+			}
+			own.Store = path
+		}
 	}
 	switch {
 	case slices.Contains(names, tagName):

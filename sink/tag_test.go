@@ -9,6 +9,7 @@ import (
 
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // TestForeignSpool tests that Create refuses a folder with the write-ahead log of another dataset,
@@ -56,6 +57,24 @@ func TestForeignSpool(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "store.json"), []byte("{"), 0o666))
 	if _, err := sink.Create(dir, one.next(t, cfg)); !errors.Is(err, sink.ErrCorrupt) {
 		t.Errorf("a damaged tag: %v", err)
+	}
+}
+
+// TestSpoolOfFolder tests that a folder with another path to the same store is not the folder of another dataset.
+func TestSpoolOfFolder(t *testing.T) {
+	t.Parallel()
+	spool, shared := t.TempDir(), t.TempDir()
+	here, err := os.Getwd()
+	must(t, err)
+	relative, err := filepath.Rel(here, shared)
+	must(t, err)
+	for i, dir := range []string{relative, shared, shared + "/.", relative} {
+		cfg := sink.Config{RunID: "one", Store: store.Folder(sink.OS(), dir), Epoch: int64(i + 1)}
+		sinktest.Write(t, spool, cfg, alone(samples(i + 1))[i:])
+	}
+	_, err = sink.Create(spool, sink.Config{RunID: "one", Store: store.Folder(sink.OS(), filepath.Join(relative, "other")), Epoch: 5})
+	if want := "and not to run \"one\" in " + filepath.Join(shared, "other"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("another folder: %v, want %q", err, want)
 	}
 }
 

@@ -50,7 +50,8 @@ type VerifyReport struct {
 	ProblemCount int64
 	// Orphans lists the files in the dataset's folders that no commit names, such as leftovers
 	// from an interrupted run. Orphans are not part of the dataset, and Verify does not report
-	// them as problems.
+	// them as problems. Orphans has no shards if an entry is damaged or missing,
+	// because the entry can name them.
 	Orphans []string
 }
 
@@ -103,7 +104,8 @@ type verifier struct {
 	known  attempts        // the samples in the checked entries, and later also in the write-ahead log
 
 	entries Log              // checked entries, without their samples
-	sums    map[int64]string // checksums of the entries in a bucket
+	sums    map[int64]string // checksums of the checked entries in a bucket
+	broken  bool             // an entry is damaged or missing, so the shards that it names are unknown
 }
 
 func (v *verifier) problem(path string, row int64, err error) {
@@ -146,7 +148,7 @@ func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (a
 	}
 	for _, g := range gaps {
 		if !told[g.seq] {
-			told[g.seq] = true
+			told[g.seq], v.broken = true, true
 			v.problem("", -1, g.missing())
 		}
 	}
@@ -188,6 +190,7 @@ func (v *verifier) add(seq int64, c *Commit, err error) bool {
 	}
 	if err != nil {
 		v.problem(entryPath(seq), -1, err)
+		v.broken = true
 		v.entries.known = v.entries.known.add(SeqRange{seq, seq})
 	}
 	return err == nil

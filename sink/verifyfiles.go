@@ -39,6 +39,9 @@ func (v *verifier) orphans() error {
 		v.problem(commitsDir, -1, err)
 	}
 	for _, sub := range []string{dataDir, failuresDir, commitsDir, walDir} {
+		if v.broken && (sub == dataDir || sub == failuresDir) {
+			continue
+		}
 		names, err := v.names(sub)
 		if err != nil {
 			return err

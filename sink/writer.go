@@ -295,6 +295,7 @@ func (w *writer) commit() error {
 		return nil
 	}
 	d := w.d
+	defer d.beginCommit()()
 	if !d.cfg.CommitGroups {
 		d.wal.askForSegment()
 	}

@@ -51,7 +51,7 @@ RUN can be the URL of a fleet that is complete. clean then removes what all its 
 also deletes the objects of the fleet that no reader needs: shards and checkpoints that were
 replaced, and the rest of commands that were killed. A reader that started before the fleet was
 complete can still use replaced shards, so clean keeps them for a day after that.`,
-		Annotations: exits("Exit status: 0 done, 2 usage error, 5 a server did not answer or an agent could not be deleted, 6 the store of a fleet cannot be used, 7 RUN is not a run folder, 8 a collector is running on RUN, or the fleet is not complete, 9 its run.json is damaged."),
+		Annotations: exits("Exit status: 0 done, 2 usage error, 5 a server did not answer or an agent could not be deleted, 6 the store of a fleet cannot be used, 7 RUN is not a run, 8 a collector is running on RUN, or the fleet is not complete, 9 RUN is damaged."),
 		Example: `  rollout clean run1
   rollout clean s3://bucket/run1 --older-than 1h
   rollout clean --run-id 20260101-120000-0a1b2c3d --server http://127.0.0.1:8283`,
@@ -82,7 +82,7 @@ complete can still use replaced shards, so clean keeps them for a day after that
 			}
 			info := run.Info
 			if run.Fleet != nil {
-				l.FromRun(info.Config, "server", "engine", "harness")
+				l.FromFleet(info.Config, "server", "engine", "harness")
 				of = run
 				workers, err = workersOf(cmd.Context(), run)
 				return err
@@ -121,20 +121,36 @@ complete can still use replaced shards, so clean keeps them for a day after that
 // workersOf returns the run ids of a fleet's workers. It returns an error if the fleet is not complete, because
 // a worker can then be alive.
 func workersOf(ctx context.Context, run *runs.Run) (ids []string, err error) {
-	s, err := statusOf(ctx, run)
+	s, damage, err := statusOf(ctx, run)
+	if err == nil {
+		err = run.Damage(damage)
+	}
 	if err != nil {
 		return nil, err
 	}
+	now, err := run.Store.Now()
+	if err != nil {
+		return nil, exit.With(exit.Storage, err)
+	}
+	silent := map[string]bool{} // whether all processes with the id are silent
 	for _, b := range s.Workers {
-		if b.RunID != "" && !slices.Contains(ids, b.RunID) { // the empty id means all runs
+		if b.RunID == "" { // the empty id means all runs
+			continue
+		}
+		other, ok := silent[b.RunID]
+		if silent[b.RunID] = b.Silent(now) && (other || !ok); !ok {
 			ids = append(ids, b.RunID)
 		}
 	}
-	if n := s.Partitions.Total - s.Partitions.Complete; n > 0 {
-		return nil, exit.Hint(exit.With(exit.Locked, fmt.Errorf("%s: %d of %d partitions are not complete, so workers can still use their agents", run.Location, n, s.Partitions.Total)),
-			"clean the agents of a dead worker with: rollout clean --run-id ID; the ids are "+strings.Join(ids, ", "))
+	n := s.Partitions.Total - s.Partitions.Complete
+	if n == 0 {
+		return ids, nil
 	}
-	return ids, nil
+	hint := "rollout work completes them; rollout status " + format.Shell(run.Location) + " shows the workers"
+	if ids = slices.DeleteFunc(ids, func(id string) bool { return !silent[id] }); len(ids) > 0 {
+		hint = "if a worker has ended for good, clean its agents with: rollout clean --run-id ID; the workers without a heartbeat for a minute are " + strings.Join(ids, ", ")
+	}
+	return nil, exit.Hint(exit.With(exit.Locked, fmt.Errorf("%s: %d of %d partitions are not complete, so workers can still use their agents", run.Location, n, s.Partitions.Total)), hint)
 }
 
 // cleanStore deletes the objects of a fleet that no reader needs.

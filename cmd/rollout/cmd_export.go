@@ -19,6 +19,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/rowjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runs"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/sink"
@@ -39,12 +40,16 @@ token ids, loss mask and log-probabilities as arrays, JSON values as strings, ti
 microseconds since 1970. Floats round-trip exactly; "NaN", "Infinity" and "-Infinity"
 stand for values that JSON lacks.
 
+RUN is a folder, or the URL of a fleet or of a copied run. If a part of it cannot be read,
+export fails, so that no row is missing without an error.
+
 --kind failures writes the failures instead. --kind all writes the whole run in commit
 order: a header line, rows, failures, and samples with neither. import turns this export
 into a run with the same rows.`,
-		Annotations: exits("Exit status: 0 written, 2 usage error, 6 RUN cannot be read or FILE cannot be written, 7 RUN is not a run folder, 9 RUN is damaged."),
+		Annotations: exits("Exit status: 0 written, 2 usage error, 6 RUN cannot be read or FILE cannot be written, 7 RUN is not a run, 9 RUN is damaged."),
 		Example: `  rollout export run1 | jq -c '[.task_id, .reward]'
-  rollout export run1 --kind all -o run1.jsonl.zst`,
+  rollout export run1 --kind all -o run1.jsonl.zst
+  rollout export s3://bucket/run1 -o run1.jsonl.zst`,
 		Args: exactArgs("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := interruptible(cmd.Context())
@@ -77,7 +82,10 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 	if err != nil {
 		return err
 	}
-	logs, err := run.Logs(ctx)
+	logs, damage, err := run.Logs(ctx)
+	if err == nil {
+		err = run.Damage(damage) // no row can be missing without an error
+	}
 	if err != nil {
 		return err
 	}
@@ -112,7 +120,7 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 }
 
 // write writes the selected rows. It returns the number of lines written.
-func (o *exportOptions) write(ctx context.Context, w io.Writer, logs []*sink.Log, runID string) (n int64, err error) {
+func (o *exportOptions) write(ctx context.Context, w io.Writer, logs []*runs.Log, runID string) (n int64, err error) {
 	out := rowjson.NewWriter(w)
 	if o.kind == "all" {
 		h, err := header(logs, runID)
@@ -162,11 +170,11 @@ func (o *exportOptions) write(ctx context.Context, w io.Writer, logs []*sink.Log
 	return n, nil
 }
 
-func storedIn(logs []*sink.Log, kinds []sink.Kind) iter.Seq2[*sink.StoredSample, error] {
+func storedIn(logs []*runs.Log, kinds []sink.Kind) iter.Seq2[*sink.StoredSample, error] {
 	return func(yield func(*sink.StoredSample, error) bool) {
 		for _, log := range logs {
 			for s, err := range log.Stored(kinds...) {
-				if !yield(s, err) || err != nil {
+				if !yield(s, log.Wrap(err)) || err != nil {
 					return
 				}
 			}
@@ -177,7 +185,7 @@ func storedIn(logs []*sink.Log, kinds []sink.Kind) iter.Seq2[*sink.StoredSample,
 // header returns the header line for a whole run. It includes a metadata entry only if the entry
 // has the same value in all shards. However, it always lists the sources of policy versions from
 // all shards, so that a reader can see whether versions were only claimed.
-func header(logs []*sink.Log, runID string) (rowjson.Header, error) {
+func header(logs []*runs.Log, runID string) (rowjson.Header, error) {
 	h := rowjson.Header{RunID: runID}
 	var told []string
 	for _, log := range logs {
@@ -194,7 +202,7 @@ func header(logs []*sink.Log, runID string) (rowjson.Header, error) {
 		}
 		meta, err := log.Meta(s)
 		if err != nil {
-			return h, err
+			return h, log.Wrap(err)
 		}
 		told = append(told, meta[runfolder.VersionsSourceKey])
 		if h.Meta == nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"iter"
 	"maps"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runs"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
@@ -37,8 +39,10 @@ calls, and samples that a later attempt collected. Calls that are valid but not 
 listed only with --all or --class. Failures that have not yet been written to a shard are not
 listed.
 
-rollout collect --retry-failed collects the listed samples again.`,
-		Annotations: exits("Exit status: 0 shown, 2 usage error, 6 RUN cannot be read, 7 RUN is not a run folder, 9 RUN is damaged."),
+RUN is a folder, or the URL of a fleet or of a copied run.
+rollout collect --retry-failed collects the listed samples again. A fleet does not support it: plan
+another fleet with the tasks that failed.`,
+		Annotations: exits("Exit status: 0 shown, 2 usage error, 6 RUN cannot be read, 7 RUN is not a run, 9 RUN is damaged; the readable failures are listed."),
 		Example: `  rollout failures run1
   rollout failures run1 --class token_mismatch --limit 0
   rollout failures run1 --json
@@ -86,17 +90,30 @@ func (p *program) failures(ctx context.Context, dir string, o *failuresOptions) 
 	if err != nil {
 		return err
 	}
-	logs, err := run.Logs(ctx)
+	logs, damage, err := run.Logs(ctx)
 	if err != nil {
 		return err
 	}
+	damage, err = p.listFailures(run, logs, damage, o)
+	if err != nil {
+		return err
+	}
+	return run.Damage(damage)
+}
+
+// listFailures prints the failures. It adds the errors of damaged shards to damage.
+func (p *program) listFailures(run *runs.Run, logs []*runs.Log, damage []error, o *failuresOptions) (_ []error, err error) {
 	groups := map[groupName]*failureGroup{}
 	var list []failed
 	calls, partial := map[groupName]*failureGroup{}, map[string]int{} // failures of individual calls, and their number per sample
 	shown := 0
 	for f, err := range failuresOf(logs) {
+		if errors.Is(err, sink.ErrCorrupt) {
+			damage = append(damage, err)
+			continue
+		}
 		if err != nil {
-			return run.Error(err)
+			return nil, run.Error(err)
 		}
 		if o.class != "" && f.Class != o.class {
 			continue
@@ -119,7 +136,7 @@ func (p *program) failures(ctx context.Context, dir string, o *failuresOptions) 
 			}
 		} else if o.asJSON {
 			if err := p.printJSON(f.json()); err != nil {
-				return err
+				return nil, err
 			}
 		} else {
 			list = append(list, *f)
@@ -127,18 +144,22 @@ func (p *program) failures(ctx context.Context, dir string, o *failuresOptions) 
 		addFailure(groups, f)
 	}
 	if o.asJSON {
-		return nil
+		return damage, nil
+	}
+	except := ""
+	if damage != nil {
+		except = " in the readable part"
 	}
 	switch {
 	case len(groups) == 0 && len(calls) == 0:
-		p.say("%s: no failures", dir)
-		return nil
+		p.say("%s: no failures%s", run.Location, except)
+		return damage, nil
 	case len(groups) == 0:
-		p.say("%s: no failed samples", dir)
-		return p.showCalls(calls, partial)
+		p.say("%s: no failed samples%s", run.Location, except)
+		return damage, p.showCalls(calls, partial)
 	}
 	if err := p.showGroups(groups); err != nil {
-		return err
+		return nil, err
 	}
 	termsafe.Fprintf(p.stdout, "\n")
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
@@ -149,16 +170,16 @@ func (p *program) failures(ctx context.Context, dir string, o *failuresOptions) 
 			f.Class, f.Stage, cmp.Or(f.Reason, "-"), callText(f.Call), termsafe.Text(f.Error, 80))
 	}
 	if err := w.Flush(); err != nil {
-		return err
+		return nil, err
 	}
 	if hidden := shown - len(list); hidden > 0 {
 		p.say("%s not listed; --limit 0 lists all", format.Plural(int64(hidden), "more failure"))
 	}
 	if len(calls) == 0 {
-		return nil
+		return damage, nil
 	}
 	termsafe.Fprintf(p.stdout, "\n")
-	return p.showCalls(calls, partial)
+	return damage, p.showCalls(calls, partial)
 }
 
 // showCalls prints the failures of individual calls in samples that have rows.
@@ -172,16 +193,18 @@ func (p *program) showCalls(groups map[groupName]*failureGroup, samples map[stri
 }
 
 // failuresOf yields all failures of a run in commit order. Each yielded pointer is valid only until
-// the next iteration.
-func failuresOf(logs []*sink.Log) iter.Seq2[*failed, error] {
+// the next iteration. After the error of a shard, it continues with the next shard.
+func failuresOf(logs []*runs.Log) iter.Seq2[*failed, error] {
 	return func(yield func(*failed, error) bool) {
 		for _, log := range logs {
-			last := lastCommits(log)
+			last := lastCommits(log.Log)
 			for s := range log.Shards(sink.KindFailures) {
 				for row, err := range log.FailureFacts(s) {
 					if err != nil {
-						yield(nil, err)
-						return
+						if !yield(nil, log.Wrap(err)) {
+							return
+						}
+						break
 					}
 					l := last[row.SampleKey]
 					f := &failed{StoredFailure: *row, superseded: row.Call < 0 && (!l.Failed() || l.Attempt != row.Attempt)}

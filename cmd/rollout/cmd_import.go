@@ -115,7 +115,7 @@ func importedAll(h *rowjson.Header, s *sink.Stats, file string) error {
 	if s.Rows == h.Rows && s.Failures == h.Failures && s.Samples == h.Samples {
 		return nil
 	}
-	hint := "to import the lines that are present, delete the first line"
+	hint := "to import the lines that are present, pass a copy without the first line"
 	if s.Rows == h.Rows && s.Failures == h.Failures && s.Samples > h.Samples {
 		hint = together // the lines of a sample were not adjacent, so the sample was counted twice
 	}

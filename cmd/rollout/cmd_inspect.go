@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -34,11 +35,15 @@ type inspectOptions struct {
 	failures, asJSON, whole bool
 	color                   string
 
-	searched bool // true after all rows have been searched
+	searched bool    // true after all rows have been searched
+	damage   []error // the errors of damaged partitions and shards, whose rows are not shown
 	// unshown contains, by sample key, the counts of the calls that the server's answer does not
 	// show. Samples without such calls have no entry.
 	unshown map[string]tokenize.Unshown
 }
+
+// filtered reports whether the numbers of rows count only the selected rows.
+func (o *inspectOptions) filtered() bool { return o.task+o.group+o.key != "" }
 
 // A rowFilter selects rows. An empty field selects all rows.
 type rowFilter struct {
@@ -70,19 +75,20 @@ contains the tokens of these calls.
 --failures shows failed samples, and single calls without a known context, with the
 reason and the sources that were tried.
 
-inspect reads only the columns and the part of a shard that it shows. It compares the
-digests of opened shards with the commit log. Use verify to check all shards and all
-invariants.
+RUN is a folder, or the URL of a fleet or of a copied run. inspect reads only the columns
+and the part of a shard that it shows. It compares the digests of opened shards with the
+commit log. Use verify to check all shards and all invariants.
 
 Tokens are shown as text with the run's tokenizer, if it is still at its recorded path
 with the recorded digest.`,
-		Annotations: exits("Exit status: 0 shown, 2 usage error or no such row, 6 RUN cannot be read, 7 RUN is not a run folder, 9 RUN is damaged."),
+		Annotations: exits("Exit status: 0 shown, 2 usage error or no such row, 6 RUN cannot be read, 7 RUN is not a run, 9 RUN is damaged; the readable rows are shown."),
 		Example: `  rollout inspect run1 --limit 20
   rollout inspect run1 --row 3
   rollout inspect run1 --key d4e5cf24-0 --row 0
   rollout inspect run1 --row 3 --tokenizer models/qwen3
   rollout inspect run1 --failures
-  rollout inspect run1 --failures --row 0`,
+  rollout inspect run1 --failures --row 0
+  rollout inspect s3://bucket/run1 --key d4e5cf24-0`,
 		Args: exactArgs("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("row") && o.row < 0 {
@@ -115,52 +121,59 @@ func (p *program) inspect(ctx context.Context, dir string, o *inspectOptions) er
 	if err != nil {
 		return err
 	}
-	logs, err := run.Logs(ctx)
+	logs, damage, err := run.Logs(ctx)
 	if err != nil {
 		return err
 	}
+	o.damage = damage
 	part, err := o.narrow(logs)
 	if err != nil {
+		if o.searched && damage != nil { // the damaged part can contain the sample
+			err = run.Damage(damage)
+		}
 		return err
 	}
 	o.unshown = unshownOf(logs)
-	rows := found(part, sink.KindData, (*sink.Log).Facts, func(r *sink.StoredRow) bool { return o.wants(r.TaskID, r.GroupID, r.SampleKey) })
-	failures := found(part, sink.KindFailures, (*sink.Log).FailureFacts, func(f *sink.StoredFailure) bool { return o.wants(f.TaskID, f.GroupID, f.SampleKey) })
+	rows := found(part, sink.KindData, o, (*runs.Log).Facts, func(r *sink.StoredRow) bool { return o.wants(r.TaskID, r.GroupID, r.SampleKey) })
+	failures := found(part, sink.KindFailures, o, (*runs.Log).FailureFacts, func(f *sink.StoredFailure) bool { return o.wants(f.TaskID, f.GroupID, f.SampleKey) })
 	switch {
 	case o.failures && o.row >= 0:
-		err = inspectOne(p, run, o, paint, place(logs, sink.KindFailures, failures, o), (*sink.Log).Failure, show.WriteFailure)
+		err = inspectOne(p, run, o, paint, place(logs, sink.KindFailures, failures, o), (*runs.Log).Failure, show.WriteFailure)
 	case o.failures:
 		err = p.inspectFailures(failures, doneIn(logs), o)
 	case o.row >= 0:
-		err = inspectOne(p, run, o, paint, place(logs, sink.KindData, rows, o), (*sink.Log).Row, show.WriteRow)
+		err = inspectOne(p, run, o, paint, place(logs, sink.KindData, rows, o), (*runs.Log).Row, show.WriteRow)
 	default:
 		err = p.inspectRows(rows, o)
 	}
-	if err != nil && exit.Code(err) != exit.Usage {
+	switch {
+	case err != nil && exit.Code(err) != exit.Usage:
 		return run.Error(err)
+	case o.damage != nil && (err == nil || o.searched): // the damaged part can contain the row
+		return run.Damage(o.damage)
 	}
 	if o.task != "" && !o.met && (err == nil || o.searched) {
 		p.reportNoRows(o.task, run, logs)
 	}
-	if n := o.unshown[o.key]; err == nil && o.row < 0 && !o.asJSON && n != (tokenize.Unshown{}) {
+	if err != nil || o.row >= 0 || o.asJSON {
+		return err
+	}
+	if n := o.unshown[o.key]; n != (tokenize.Unshown{}) {
 		p.say("the tap recorded calls that are missing from the server's answers: %s", n)
 	}
-	if err == nil && o.row < 0 && !o.asJSON {
-		p.say("%s", runTotals(logs))
-	}
-	return err
+	p.say("%s", runTotals(logs))
+	return nil
 }
 
 // narrow returns only the parts of the commit logs that can contain the requested rows. It replaces a
 // short key in o.key with the full key.
-func (o *inspectOptions) narrow(logs []*sink.Log) (parts []*sink.Log, err error) {
+func (o *inspectOptions) narrow(logs []*runs.Log) (parts []*runs.Log, err error) {
 	if o.key == "" {
 		return logs, nil
 	}
 	whole := ""
 	for _, log := range logs {
-		part := *log
-		part.Commits = nil
+		var commits []sink.Commit
 		for i := range log.Commits {
 			for _, s := range log.Commits[i].Samples {
 				if s.Key != o.key && show.ShortKey(s.Key) != o.key {
@@ -169,15 +182,16 @@ func (o *inspectOptions) narrow(logs []*sink.Log) (parts []*sink.Log, err error)
 				if whole != "" && s.Key != whole {
 					return nil, exit.Usagef("--key: %s matches more than one sample (%s and %s); use the full key", o.key, whole, s.Key)
 				}
-				if n := len(part.Commits); n == 0 || part.Commits[n-1].Seq != log.Commits[i].Seq {
-					part.Commits = append(part.Commits, log.Commits[i])
+				if n := len(commits); n == 0 || commits[n-1].Seq != log.Commits[i].Seq {
+					commits = append(commits, log.Commits[i])
 				}
 				whole = s.Key
 			}
 		}
-		parts = append(parts, &part)
+		parts = append(parts, log.With(commits))
 	}
 	if whole == "" {
+		o.searched = true
 		return nil, exit.Hint(exit.Usagef("--key: no sample of the run has the key %s", termsafe.Text(o.key, 60)), "the table shortens long keys; use --json to print them in full")
 	}
 	o.key = whole
@@ -186,20 +200,21 @@ func (o *inspectOptions) narrow(logs []*sink.Log) (parts []*sink.Log, err error)
 
 // A rowPlace is the place of a row: its log, its shard and its index in the shard.
 type rowPlace struct {
-	log   *sink.Log
+	log   *runs.Log
 	shard sink.Shard
 	n     int64
 }
 
-// A foundRow is a row with its place.
+// A foundRow is a row with its place and its number, as --row counts it.
 type foundRow[T any] struct {
 	row *T
 	rowPlace
+	number int
 }
 
 // shardsIn yields the shards of several logs.
-func shardsIn(logs []*sink.Log, kinds ...sink.Kind) iter.Seq2[*sink.Log, sink.Shard] {
-	return func(yield func(*sink.Log, sink.Shard) bool) {
+func shardsIn(logs []*runs.Log, kinds ...sink.Kind) iter.Seq2[*runs.Log, sink.Shard] {
+	return func(yield func(*runs.Log, sink.Shard) bool) {
 		for _, log := range logs {
 			for i := range log.Commits {
 				for _, s := range log.Commits[i].Shards {
@@ -212,14 +227,25 @@ func shardsIn(logs []*sink.Log, kinds ...sink.Kind) iter.Seq2[*sink.Log, sink.Sh
 	}
 }
 
-// found yields the rows for which keep returns true, shard by shard. It stops after an error.
-func found[T any](logs []*sink.Log, kind sink.Kind, read func(*sink.Log, sink.Shard) iter.Seq2[*T, error], keep func(*T) bool) iter.Seq2[foundRow[T], error] {
+// found yields the rows for which keep returns true, shard by shard. It adds the error of a damaged shard to
+// o.damage, and continues with the next shard. It stops after any other error.
+func found[T any](logs []*runs.Log, kind sink.Kind, o *inspectOptions, read func(*runs.Log, sink.Shard) iter.Seq2[*T, error], keep func(*T) bool) iter.Seq2[foundRow[T], error] {
 	return func(yield func(foundRow[T], error) bool) {
+		number := 0
 		for log, s := range shardsIn(logs, kind) {
 			n := int64(0)
 			for row, err := range read(log, s) {
-				if (err != nil || keep(row)) && !yield(foundRow[T]{row, rowPlace{log, s, n}}, err) || err != nil {
-					return
+				if err = log.Wrap(err); errors.Is(err, sink.ErrCorrupt) {
+					if o.damage = append(o.damage, err); !o.filtered() {
+						number += int(s.Rows - n)
+					}
+					break
+				}
+				if err != nil || keep(row) {
+					if !yield(foundRow[T]{row, rowPlace{log, s, n}, number}, err) || err != nil {
+						return
+					}
+					number++
 				}
 				n++
 			}
@@ -229,32 +255,32 @@ func found[T any](logs []*sink.Log, kind sink.Kind, read func(*sink.Log, sink.Sh
 
 // place returns a function that finds the requested row. Without filters, the function needs only
 // the commit logs and does not read any rows.
-func place[T any](logs []*sink.Log, kind sink.Kind, rows iter.Seq2[foundRow[T], error], o *inspectOptions) func() (rowPlace, error) {
+func place[T any](logs []*runs.Log, kind sink.Kind, rows iter.Seq2[foundRow[T], error], o *inspectOptions) func() (rowPlace, error) {
 	return func() (rowPlace, error) {
 		n := 0
-		if o.task+o.group+o.key == "" {
+		if o.filtered() {
+			for f, err := range rows {
+				if err != nil || f.number == o.row {
+					return f.rowPlace, err
+				}
+				n++
+			}
+		} else {
 			for log, s := range shardsIn(logs, kind) {
 				if at := o.row - n; at < int(s.Rows) {
 					return rowPlace{log, s, int64(at)}, nil
 				}
 				n += int(s.Rows)
 			}
-		} else {
-			for f, err := range rows {
-				if err != nil || n == o.row {
-					return f.rowPlace, err
-				}
-				n++
-			}
-			o.searched = true
 		}
+		o.searched = true
 		what := map[sink.Kind]string{sink.KindData: "row", sink.KindFailures: "failure row"}[kind]
 		return rowPlace{}, exit.Hint(exit.Usagef("--row: %d is out of range (%s)", o.row, format.Plural(int64(n), what)), "rows are numbered from 0")
 	}
 }
 
 func inspectOne[T any](p *program, run *runs.Run, o *inspectOptions, paint show.Painter, place func() (rowPlace, error),
-	read func(*sink.Log, sink.Shard, int64) (*T, error), write func(io.Writer, *T, show.RowView) error,
+	read func(*runs.Log, sink.Shard, int64) (*T, error), write func(io.Writer, *T, show.RowView) error,
 ) error {
 	spell := model.Speller(model.Decimal)
 	if o.tokenizer != "" && o.tokenizer != noTokenizer { // report a wrong folder before reading rows
@@ -269,7 +295,7 @@ func inspectOne[T any](p *program, run *runs.Run, o *inspectOptions, paint show.
 	}
 	row, err := read(at.log, at.shard, at.n)
 	if err != nil {
-		return err
+		return at.log.Wrap(err)
 	}
 	if o.asJSON {
 		return p.printJSON(show.ColumnsOf(row))
@@ -331,7 +357,7 @@ func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o
 		total, t := r.TokenCount()
 		if o.asJSON {
 			line := map[string]any{
-				"row": n, "sample_key": r.SampleKey, "task_id": r.TaskID, "sample_index": r.SampleIndex,
+				"row": at.number, "sample_key": r.SampleKey, "task_id": r.TaskID, "sample_index": r.SampleIndex,
 				"segment_index": r.SegmentIndex, "segment_count": r.SegmentCount, "chain": r.Chain, "chain_kind": r.ChainKind,
 				"tokens": total, "trained": t,
 				"reward": r.Reward, "verification": r.Verification, "prompt_source": r.PromptSource, "status": r.Status, "flags": r.Flags,
@@ -346,7 +372,7 @@ func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o
 				return err
 			}
 		} else {
-			termsafe.Fprintf(w, "%d\t%s\t%s\t%d\t%d/%d%s\t%d\t%d\t%s\t%s\t%s\t%s\n", n, show.ShortKey(r.SampleKey), termsafe.Text(r.TaskID, 32), r.SampleIndex,
+			termsafe.Fprintf(w, "%d\t%s\t%s\t%d\t%d/%d%s\t%d\t%d\t%s\t%s\t%s\t%s\n", at.number, show.ShortKey(r.SampleKey), termsafe.Text(r.TaskID, 32), r.SampleIndex,
 				r.SegmentIndex+1, r.SegmentCount, show.ChainText(r, " chain "), total, t, show.Reward(r.Reward), r.Verification, r.Status, show.RowFlags(r))
 		}
 		n++
@@ -368,7 +394,7 @@ func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if n == 0 && o.key != "" {
+	if n == 0 && o.key != "" && o.damage == nil {
 		p.say("the sample has no rows; --failures shows its failures")
 		return nil
 	}
@@ -398,14 +424,14 @@ func (p *program) inspectFailures(failures iter.Seq2[foundRow[sink.StoredFailure
 		_, superseded := done[f.SampleKey] // a later success supersedes the failure
 		if o.asJSON {
 			if err := p.printJSON(map[string]any{
-				"row": n, "sample_key": f.SampleKey, "task_id": f.TaskID, "sample_index": f.SampleIndex, "attempt": f.Attempt,
+				"row": at.number, "sample_key": f.SampleKey, "task_id": f.TaskID, "sample_index": f.SampleIndex, "attempt": f.Attempt,
 				"class": f.Class, "reason": f.Reason, "stage": f.Stage, "error": f.Error, "call": f.Call,
 				"tokens": len(f.OutputIDs), "status": f.Status, "stop_reason": f.StopReason, "superseded": f.Call < 0 && superseded,
 			}); err != nil {
 				return err
 			}
 		} else {
-			termsafe.Fprintf(w, "%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\n", n, show.ShortKey(f.SampleKey), termsafe.Text(f.TaskID, 32), f.SampleIndex, f.Attempt,
+			termsafe.Fprintf(w, "%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\n", at.number, show.ShortKey(f.SampleKey), termsafe.Text(f.TaskID, 32), f.SampleIndex, f.Attempt,
 				f.Class, cmp.Or(f.Reason, "-"), f.Stage, callText(f.Call), len(f.OutputIDs), termsafe.Text(f.Error, show.ErrorWidth(o.whole)))
 		}
 		n++
@@ -426,7 +452,7 @@ func callText(call int32) string {
 
 // unshownOf returns, by sample key, the counts of the calls that the server's answer does not show.
 // For each sample, only the last commit counts.
-func unshownOf(logs []*sink.Log) map[string]tokenize.Unshown {
+func unshownOf(logs []*runs.Log) map[string]tokenize.Unshown {
 	all := map[string]tokenize.Unshown{}
 	for _, log := range logs {
 		for i := range log.Commits {
@@ -443,7 +469,7 @@ func unshownOf(logs []*sink.Log) map[string]tokenize.Unshown {
 }
 
 // doneIn returns the keys of the samples that do not have to run again.
-func doneIn(logs []*sink.Log) map[string]struct{} {
+func doneIn(logs []*runs.Log) map[string]struct{} {
 	done := map[string]struct{}{}
 	for _, log := range logs {
 		maps.Copy(done, log.Done())
@@ -451,7 +477,7 @@ func doneIn(logs []*sink.Log) map[string]struct{} {
 	return done
 }
 
-func runTotals(logs []*sink.Log) string {
+func runTotals(logs []*runs.Log) string {
 	var rows, failures int64
 	var tokens sink.Tokens
 	for _, s := range shardsIn(logs) {
@@ -470,7 +496,7 @@ func runTotals(logs []*sink.Log) string {
 
 // reportNoRows reports that no row of the task was found. It suggests the task that the user
 // probably meant.
-func (p *program) reportNoRows(task string, run *runs.Run, logs []*sink.Log) {
+func (p *program) reportNoRows(task string, run *runs.Run, logs []*runs.Log) {
 	text := "task " + termsafe.Text(task, 60) + " has no rows"
 	if near := format.NearestOf(task, taskIDs(run, logs)); near != "" && near != task {
 		text += "; did you mean " + termsafe.Text(near, 60) + "?"
@@ -480,7 +506,7 @@ func (p *program) reportNoRows(task string, run *runs.Run, logs []*sink.Log) {
 
 // taskIDs yields the ids of a run's tasks. An imported run has no tasks, so taskIDs reads the ids
 // from the run's rows. It stops at the first error, because the ids are only used for a suggestion.
-func taskIDs(run *runs.Run, logs []*sink.Log) iter.Seq[string] {
+func taskIDs(run *runs.Run, logs []*runs.Log) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		has := false
 		if run.Dir != "" {

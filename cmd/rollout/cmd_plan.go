@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -48,24 +49,36 @@ func (p *program) plan(ctx context.Context, l *config.Loader, partitions int, jo
 	host := collect.NewHost(p.stdin, p.stdout, p.stderr, p.getenv, p.abort, &collect.Options{DryRun: true})
 	defer func() { err = host.Close(err) }()
 	location := l.Config.Output.Dir
-	objects, err := p.openStore(ctx, location, nil)
+	objects, err := p.openStore(ctx, location, store.Options{GiveUp: time.Minute})
 	if err == nil {
 		err = exit.With(exit.Storage, store.Probe(objects))
 	}
 	if err != nil {
 		return err
 	}
-	f, err := collect.PlanFleet(ctx, host, l, objects, partitions, join)
+	f, joined, err := collect.PlanFleet(ctx, host, l, objects, partitions, join)
 	if err != nil {
 		return err
 	}
-	p.say("planned %s of %s in %s; start workers with: rollout work %s --spool DIR", format.Plural(int64(f.Samples()), "sample"), format.Plural(int64(len(f.Partitions)), "partition"), objects, format.Shell(location))
+	empty := 0
+	for i := range f.Partitions {
+		if f.Partitions[i].Tasks == 0 {
+			empty++
+		}
+	}
+	did := "planned"
+	if joined {
+		did = "found the same plan of"
+	}
+	p.say("%s %s in %s; %d of %s have tasks; start workers with: rollout work %s --spool DIR", did, format.Plural(int64(f.Samples()), "sample"), objects,
+		len(f.Partitions)-empty, format.Plural(int64(len(f.Partitions)), "partition"), format.Shell(location))
 	return nil
 }
 
-// openStore opens the store of a fleet. If requests is not nil, it counts the requests.
-func (p *program) openStore(ctx context.Context, location string, requests *store.Requests) (store.Store, error) {
-	return runs.OpenStore(ctx, location, store.Options{Log: p.storeLog(), Requests: requests})
+// openStore opens the store of a fleet.
+func (p *program) openStore(ctx context.Context, location string, opts store.Options) (store.Store, error) {
+	opts.Log = p.storeLog()
+	return runs.OpenStore(ctx, location, opts)
 }
 
 // needFolder returns a usage error if a location is a URL. The error does not contain the URL, because it can

@@ -33,12 +33,17 @@ func (p *program) reportCmd() *cobra.Command {
 with remedies, rewards and pass@k, lengths, truncation, grades, times, tokens per second,
 concurrency over time, and the slowest samples. report works during a run and after a crash.
 
+RUN is a folder, or the URL of a fleet or of a copied run. The logs, the journal and the
+write-ahead log of a fleet are in the spools of its workers, so its report has only the
+numbers from the rows. Samples that a damaged partition hides count as remaining.
+
 When collect ends, it writes report.json and report.html to the run folder. The page is
 self-contained. Without flags, report prints a short version.`,
-		Annotations: exits("Exit status: 0 written, 2 usage error, 6 RUN cannot be read, 7 RUN is not a run folder, 9 its files are damaged; the readable part is reported."),
+		Annotations: exits("Exit status: 0 written, 2 usage error, 6 RUN cannot be read, 7 RUN is not a run, 9 RUN is damaged; the readable part is reported."),
 		Example: `  rollout report run1
   rollout report run1 --html report.html
-  rollout report run1 --json | jq .coverage`,
+  rollout report run1 --json | jq .coverage
+  rollout report s3://bucket/run1`,
 		Args: exactArgs("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error { return p.showReport(cmd.Context(), args[0], &o) },
 	}
@@ -64,10 +69,10 @@ func (p *program) showReport(ctx context.Context, dir string, o *reportOptions) 
 	if err != nil {
 		return err
 	}
-	if err := p.printReport(run, r, o); err != nil || len(r.Damage) == 0 {
+	if err := p.printReport(run, r, o); err != nil {
 		return err
 	}
-	return runfolder.DamageError(dir, r.Damage)
+	return run.Damage(r.Damage)
 }
 
 func (p *program) printReport(run *runs.Run, r *report.Report, o *reportOptions) error {

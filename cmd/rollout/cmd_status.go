@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"text/tabwriter"
 
@@ -24,8 +26,8 @@ func (p *program) statusCmd() *cobra.Command {
 		Long: `Show how many samples of a run are committed, how many have failed and how many remain. RUN is a
 folder, or the URL of a fleet or of a copied run. For a fleet, status also shows the partitions and
 the workers. It reads only the commit logs, so samples that are not yet committed count as
-remaining.`,
-		Annotations: exits("Exit status: 0 shown, 2 usage error, 6 RUN cannot be read, 7 RUN is not a run, 9 RUN is damaged."),
+remaining. The samples that a damaged partition hides count as remaining, too.`,
+		Annotations: exits("Exit status: 0 shown, 2 usage error, 6 RUN cannot be read, 7 RUN is not a run, 9 RUN is damaged; the readable partitions are shown."),
 		Example: `  rollout status run1
   rollout status s3://bucket/run1`,
 		Args: exactArgs("RUN"),
@@ -53,6 +55,7 @@ type partitionStatus struct {
 	Total    int `json:"total"` // with tasks
 	Complete int `json:"complete"`
 	Claimed  int `json:"claimed"` // and not complete
+	Damaged  int `json:"damaged"` // and neither complete nor claimed
 }
 
 func (p *program) status(ctx context.Context, location string, asJSON bool) error {
@@ -60,10 +63,17 @@ func (p *program) status(ctx context.Context, location string, asJSON bool) erro
 	if err != nil {
 		return err
 	}
-	s, err := statusOf(ctx, run)
+	s, damage, err := statusOf(ctx, run)
+	if err == nil {
+		err = p.printStatus(s, asJSON)
+	}
 	if err != nil {
 		return err
 	}
+	return run.Damage(damage)
+}
+
+func (p *program) printStatus(s *runStatus, asJSON bool) error {
 	if asJSON {
 		return p.printJSON(s)
 	}
@@ -71,7 +81,11 @@ func (p *program) status(ctx context.Context, location string, asJSON bool) erro
 	termsafe.Fprintf(w, "samples\t%d planned: %d committed, %d failed, %d remaining\n", s.Planned, s.Committed, s.Failed, s.Remaining)
 	termsafe.Fprintf(w, "rows\t%s with %s, %s of them trained\n", format.Count(s.Rows), format.Plural(s.Tokens.Total, "token"), format.Percent(s.Tokens.Trainable, s.Tokens.Total))
 	if of := s.Partitions; of != nil {
-		termsafe.Fprintf(w, "partitions\t%d: %d complete, %d claimed, %d not claimed\n", of.Total, of.Complete, of.Claimed, of.Total-of.Complete-of.Claimed)
+		damaged := ""
+		if of.Damaged > 0 {
+			damaged = fmt.Sprintf(", %d damaged", of.Damaged)
+		}
+		termsafe.Fprintf(w, "partitions\t%d: %d complete, %d claimed, %d not claimed%s\n", of.Total, of.Complete, of.Claimed, of.Total-of.Complete-of.Claimed-of.Damaged, damaged)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -85,13 +99,14 @@ func (p *program) status(ctx context.Context, location string, asJSON bool) erro
 	return w.Flush()
 }
 
-func statusOf(ctx context.Context, run *runs.Run) (*runStatus, error) {
-	s := &runStatus{RunID: run.Info.ID}
+// statusOf reads the status of a run. damage contains the errors of damaged partitions.
+func statusOf(ctx context.Context, run *runs.Run) (s *runStatus, damage []error, err error) {
+	s = &runStatus{RunID: run.Info.ID}
 	if run.Dir != "" {
 		_, running := runfolder.Locked(run.Dir)
 		s.Running = &running
 		if err := run.Info.CountTasks(run.Dir); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	s.Planned = run.Info.Tasks.Planned
@@ -99,30 +114,30 @@ func statusOf(ctx context.Context, run *runs.Run) (*runStatus, error) {
 		s.Partitions = &partitionStatus{Total: len(run.Datasets)}
 	}
 	var mu sync.Mutex
-	err := run.Each(ctx, func(_ context.Context, _ int, d *runs.Dataset) error {
+	damage, err = run.Each(ctx, func(_ context.Context, _ int, d *runs.Dataset) error {
 		log, err := d.Log()
-		if err != nil {
+		if err != nil && !errors.Is(err, sink.ErrCorrupt) {
 			return err
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		s.add(log)
-		return nil
+		s.add(log.Log, err != nil)
+		return err
 	})
 	if err != nil {
-		return nil, run.Error(err)
+		return nil, nil, run.Error(err)
 	}
 	s.Remaining = s.Planned - s.Committed - s.Failed
 	if run.Fleet != nil {
 		if s.Workers, err = fleet.Beats(run.Store); err != nil {
-			return nil, exit.With(exit.Storage, err)
+			return nil, nil, exit.With(exit.Storage, err)
 		}
 	}
-	return s, nil
+	return s, damage, nil
 }
 
 // add adds the samples of a dataset.
-func (s *runStatus) add(log *sink.Log) {
+func (s *runStatus) add(log *sink.Log, damaged bool) {
 	done := log.Done()
 	failed := map[string]bool{}
 	for i := range log.Commits {
@@ -140,6 +155,8 @@ func (s *runStatus) add(log *sink.Log) {
 	}
 	switch {
 	case s.Partitions == nil:
+	case damaged:
+		s.Partitions.Damaged++
 	case log.Sealed():
 		s.Partitions.Complete++
 	case log.Last() > 0: // a log begins with a claim

@@ -39,7 +39,7 @@ are also compared with its tasks.
 all intact records and moves the damaged file aside. It also moves aside a shard whose
 entry is missing at the end of the commit log. collect --resume collects lost samples
 again. Damaged shards and commits cannot be repaired.`,
-		Annotations: exits("Exit status: 0 no problem, 2 usage error, 6 RUN cannot be read, 7 RUN is not a run folder, 8 RUN is in use (with --repair), 9 problems found and listed."),
+		Annotations: exits("Exit status: 0 no problem, 2 usage error, 6 RUN cannot be read, 7 RUN is not a run, 8 RUN is in use (with --repair), 9 problems found and listed."),
 		Example: `  rollout verify run1
   rollout verify run1 --repair --dry-run
   rollout verify run1 --repair`,

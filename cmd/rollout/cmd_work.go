@@ -22,16 +22,17 @@ func (p *program) workCmd() *cobra.Command {
 		Short: "collect a part of a planned run",
 		Long: `Collect partitions of a run that rollout plan has split, until all partitions are complete. Any
 number of workers can run at the same time, and start and end at any time, on any machine. If a
-worker dies, the others collect its partitions after a minute. An interrupt lets the samples in
-flight finish, and hands the rest to the other workers.
+worker dies, the others collect its partitions: when no other partition is left, they wait for a
+minute. An interrupt lets the samples in flight finish, and hands the rest to the other workers.
 
 The spool is a folder on a local disk for samples that are not yet in the store. Only one worker can
 use it. To keep the samples of a worker that has died, start another one with its spool. work
-uses the settings of the plan; pass the flags of rollout collect to change them.
+uses the settings of the plan; pass the flags of rollout collect to change them. --fail-on-error
+and --max-failures count the samples of this worker.
 
 A worker skips a partition that is damaged in the store. It collects the others and ends with exit
 status 9.`,
-		Annotations: exits("Exit status: 0 all partitions are complete, 1 internal error, 2 usage or configuration error, 3 or 4 as 0, but samples failed, 5 server or model unusable, 6 storage failed, 7 the store contains no planned run, or its settings differ, 8 another worker uses the spool, 9 files are damaged, 130 interrupted."),
+		Annotations: exits("Exit status: 0 all partitions are complete, 1 internal error, 2 usage or configuration error, 3 or 4 as 0, but samples failed, or 4 because more than --max-failures samples failed, 5 server or model unusable, 6 storage failed, 7 the store contains no planned run, or its settings differ, 8 another worker uses the spool, 9 files are damaged, 130 interrupted."),
 		Example: `  rollout work s3://bucket/run1 --spool /tmp/spool
   rollout work s3://bucket/run1 --spool /tmp/spool --server http://127.0.0.1:8283`,
 		Args: exactArgs("STORE"),
@@ -64,11 +65,14 @@ status 9.`,
 		ctx, location, requests := cmd.Context(), args[0], new(store.Requests)
 		storing, abandon := context.WithCancel(ctx)
 		defer abandon()
-		objects, err := p.openStore(storing, location, requests)
+		objects, err := p.openStore(storing, location, store.Options{Requests: requests})
 		if err != nil {
 			return err
 		}
 		of, err := fleet.Read(objects)
+		if err == nil {
+			err = of.CheckSchema(objects)
+		}
 		if err == nil {
 			err = exit.With(exit.Storage, store.Probe(objects))
 		}
@@ -84,7 +88,7 @@ status 9.`,
 			if err != nil {
 				return exit.Refuse(exit.Code(err), err, "start each worker with its own --spool, an empty folder or one that it used before")
 			}
-			l.FromRun(of.Config)
+			l.FromFleet(of.Config)
 			return nil
 		})
 		if l == nil || err != nil {

@@ -28,19 +28,42 @@ func bytesIn(dir string) (n int64) {
 	return n
 }
 
-// While the store is away, the spool stays within its bound, no sample starts after 30 s, and the run completes
-// when the store is back. ROLLOUT_AWAY is the time for which it is away. The bound follows from the settings:
-// the samples of shard_age, of the 30 s in which samples still start, and those in flight. They are in the
-// write-ahead log, and again in a shard.
+// While the store is away or refuses shards, the spool stays within its bound, no sample starts after 30 s, and
+// the run completes when the store is back. ROLLOUT_AWAY is the time for which it is away. The bound follows
+// from the settings: the samples of shard_age, of the 30 s in which samples still start, and those in flight.
+// They are in the write-ahead log, and again in a shard.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("waits until a worker starts no more samples")
 	}
+	for name, away := range map[string]struct {
+		partitions int
+		fault      func(*http.Request) storetest.Fault
+	}{
+		"all requests": {1, func(*http.Request) storetest.Fault { return storetest.Drop }},
+		"shards": {64, func(r *http.Request) storetest.Fault {
+			if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/data/") {
+				return storetest.Answer(http.StatusServiceUnavailable, "SlowDown")
+			}
+			return nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testStoreAway(t, away.partitions, away.fault)
+		})
+	}
+}
+
+func testStoreAway(t *testing.T, partitions int, fault func(*http.Request) storetest.Fault) {
+	t.Helper()
 	const (
 		inFlight, perSample = 16, 6 << 10 // bytes of a sample in the write-ahead log, at most
 		latency, shardAge   = 500 * time.Millisecond, 5 * time.Second
-		starts, restarts    = 30 * time.Second, 2 * time.Second // a worker starts samples for 30 s; the store is asked every 2 s
+		// A worker starts samples for 30 s. The time until the first refused commit, and until a sample that can
+		// start is sent, comes on top.
+		starts, restarts = 30 * time.Second, 4 * time.Second
 	)
 	away, bin, tasks := 40*time.Second, "rollout", 168 // each of 8 samples: more than start in 30 s
 	if text := os.Getenv("ROLLOUT_AWAY"); text != "" {
@@ -54,11 +77,11 @@ func TestStoreAway(t *testing.T) {
 	spool, args := collectArgs(t, sim, serveHandler(t, sim, sends), tasks, "--samples", "8", "--max-in-flight", strconv.Itoa(inFlight), "--preflight", "connect",
 		"-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\noutput: {shard_age: "+shardAge.String()+"}\n")))
 	b := newBucket(t)
-	work := b.plan(t, 1, args...)
+	work := b.plan(t, partitions, args...)
 	p := startProgram(t, bin, nil, work...)
 	waitFor(t, "commits", func() bool { return len(keysOf(b.logs(t)...)) > 0 || !p.alive() })
 
-	b.proxy.Plan(func(*http.Request) storetest.Fault { return storetest.Drop })
+	b.proxy.Plan(fault)
 	began, before := time.Now(), bytesIn(spool)
 	var most, atStop int64
 	last := 0
@@ -78,7 +101,7 @@ func TestStoreAway(t *testing.T) {
 	}
 	t.Logf("the store was away for %v: the spool had %d bytes before, %d after %v and at most %d of %d; %d of %d samples were committed and %d answered when it came back",
 		away, before, atStop, starts+restarts, most, bound, committed, 8*tasks, last)
-	contains(t, p.said(), "the store is away; waiting for it", "the store is back")
+	contains(t, p.said(), "the store is away; waiting for it", "the store is back", "no samples start until it has", "samples start again")
 	if n := strings.Count(p.said(), "the store is away"); n > 2 {
 		t.Errorf("%d lines about the store:\n%s", n, p.said())
 	}
@@ -112,11 +135,14 @@ func TestStoreFull(t *testing.T) {
 				return nil
 			})
 			p := startProgram(t, "rollout", nil, work...)
-			why := "the store is full (" + strconv.Itoa(full.status) + " " + full.code + "): delete objects, or raise the quota"
+			why := "the store is full (" + strconv.Itoa(full.status) + " " + full.code + "): free space in it, or raise the quota"
 			waitFor(t, why, func() bool { return strings.Contains(p.said(), why) || !p.alive() })
 			b.proxy.Plan(nil)
 			p.ends(t, time.Minute, exit.OK)
-			contains(t, p.said(), why)
+			contains(t, p.said(), why, "waiting for room in the store", "the store has room again")
+			if strings.Contains(p.said(), "the store is away") {
+				t.Errorf("a full store is reported as away:\n%s", p.said())
+			}
 			contains(t, mustRun(t, exit.OK, "verify", b.at).stdout, "; 20 samples, 0 of them failed; ")
 			readLogs(t, b.logs(t)...).once(t)
 		})

@@ -116,9 +116,15 @@ func TestFleetMistakes(t *testing.T) {
 	}
 	fails(exit.Folder, "contains no fleet", work())
 	fails(exit.Usage, "--partitions -1: must be between 1 and 10000", plan("--partitions", "-1"))
-	fails(exit.Usage, "tasks.limit: not supported in a fleet", plan("--limit", "3"))
+	for flag, text := range map[string]string{
+		"--limit=3": "tasks.limit: not supported in a fleet", "--min-std=0.1 --reward=number --samples=2": "reward.min_std: not supported in a fleet",
+		"--max-ahead=3": "run.max_ahead: not supported in a fleet", "--max-lag=2": "run.max_lag: not supported in a fleet",
+		"--policy-version=5": "tokens.policy_version: a plan cannot contain a number",
+	} {
+		fails(exit.Usage, text, plan(strings.Fields(flag)...))
+	}
 	fails(exit.Usage, "Azure is not supported", []string{"work", "az://bucket/run", "--spool", dir})
-	mustRun(t, exit.OK, plan()...)
+	contains(t, mustRun(t, exit.OK, plan()...).stderr, "rewards will be null")
 	fails(exit.Folder, "already contains a fleet", plan())
 	fails(exit.Folder, "tokens.max_row_tokens", work("--max-row-tokens", "100"))
 	fails(exit.Usage, "--spool is not set", []string{"work", at})
@@ -127,7 +133,11 @@ func TestFleetMistakes(t *testing.T) {
 	fails(exit.Folder, "tasks.samples: the fleet has 1, but you set 3 (--samples)", work("--samples", "3"))
 
 	spool := filepath.Join(dir, "spool")
-	mustRun(t, exit.OK, work()...)
+	relative := must(filepath.Rel(must(os.Getwd())(t), at))(t)
+	if r := mustRun(t, exit.OK, append([]string{"work", relative}, work()[2:]...)...); strings.Contains(r.stderr, "rewards will be null") {
+		t.Errorf("a worker cannot change the plan's reward, and says:\n%s", r.stderr)
+	}
+	fails(exit.Folder, spool+" is the spool of a worker; the rows are in "+at, []string{"inspect", spool})
 	mustRun(t, exit.OK, work()...) // nothing is left
 	fails(exit.Folder, spool+" is the spool of a worker for "+at, []string{"collect", "--resume", "--out", spool})
 	fails(exit.Folder, spool+" is the spool of a worker; the rows are in "+at, []string{"inspect", spool})
@@ -141,6 +151,9 @@ func TestFleetMistakes(t *testing.T) {
 	other := filepath.Join(dir, "other")
 	mustRun(t, exit.OK, "plan", "--server", url, "--model", simModel, "--tasks", list, "--out", other)
 	fails(exit.Folder, spool+" is the spool of the fleet ", []string{"work", other, "--spool", spool})
+	private := filepath.Join(dir, "private")
+	mustRun(t, exit.OK, "plan", "-c", writeFile(t, "run.yaml", []byte("server:\n  headers:\n    X-Own: value\n")), "--server", url, "--model", simModel, "--tasks", list, "--out", private)
+	fails(exit.Usage, "fleet.json: server.headers: the run stores only references", []string{"work", private, "--spool", filepath.Join(dir, "private spool")})
 	lock := must(runfolder.TakeLock(spool, 0o600))(t)
 	defer func() { noError(t, lock.Close()) }()
 	fails(exit.Locked, "start each worker with its own --spool", work())
@@ -174,7 +187,8 @@ func TestFleetBuckets(t *testing.T) {
 		{"no fleet", "bucket", "contains no fleet", exit.Folder, nil},
 		{"no permission", "bucket", "allow s3:ListBucket", exit.Storage, func(*http.Request) storetest.Fault { return storetest.Answer(403, "AccessDenied") }},
 		{"wrong clock", "bucket", "synchronize it", exit.Storage, func(*http.Request) storetest.Fault { return storetest.Answer(403, "RequestTimeTooSkewed") }},
-		{"away", "bucket", "check " + endpoint, exit.Storage, func(*http.Request) storetest.Fault { return storetest.Answer(503, "SlowDown") }},
+		{"away", "bucket", "check " + endpoint, exit.Storage, func(*http.Request) storetest.Fault { return storetest.Drop }},
+		{"overloaded at the start", "bucket", "contains no fleet", exit.Folder, storetest.First(5, http.MethodGet, storetest.Answer(503, "SlowDown"))},
 	} {
 		proxy.Plan(c.fault)
 		at := "s3://" + c.bucket + "/run1?region=eu-north-1&endpoint_override=" + endpoint
@@ -194,6 +208,11 @@ func TestFleetBuckets(t *testing.T) {
 	plan := func(run string) *process {
 		return startProgram(t, "rollout", env, "plan", "--server", url, "--model", simModel, "--tasks", list, "--out", at(run))
 	}
+	proxy.Plan(storetest.First(1<<30, http.MethodPut, storetest.Answer(507, "XMinioStorageFull")))
+	full := plan("run1")
+	full.ends(t, time.Minute, exit.Storage)
+	contains(t, full.said(), "the store is full (507 XMinioStorageFull): free space in it, or raise the quota")
+	proxy.Plan(storetest.First(5, http.MethodGet, storetest.Answer(503, "SlowDown")))
 	plan("run1").ends(t, time.Minute, exit.OK)
 	server.Unconditional = true
 	proxy.Plan(nil) // orders the change before the next request

@@ -20,7 +20,7 @@ func TestFleetJoin(t *testing.T) {
 	plan := func(flags ...string) []string {
 		return append([]string{"plan", "--server", "http://127.0.0.1:1", "--model", simModel, "--out", at, "--join"}, flags...)
 	}
-	mustRun(t, exit.OK, plan("--tasks", list, "--partitions", "4")...)
+	contains(t, mustRun(t, exit.OK, plan("--tasks", list, "--partitions", "4")...).stderr, "planned 5 samples in ")
 	planned, err := os.ReadFile(filepath.Join(at, "fleet.json"))
 	must(t, err)
 	for _, tt := range []struct {
@@ -34,7 +34,7 @@ func TestFleetJoin(t *testing.T) {
 	} {
 		contains(t, mustRun(t, exit.Folder, plan(tt.flags...)...).stderr, tt.text)
 	}
-	mustRun(t, exit.OK, plan("--tasks", list)...)
+	contains(t, mustRun(t, exit.OK, plan("--tasks", list)...).stderr, "found the same plan of 5 samples in ")
 	mustRun(t, exit.OK, plan("--tasks", list, "--partitions", "4", "--max-in-flight", "3")...)
 	now, err := os.ReadFile(filepath.Join(at, "fleet.json"))
 	must(t, err)

@@ -140,7 +140,9 @@ func TestFleetVerbs(t *testing.T) {
 		{"cut fleet.json", put("cut", body[:len(body)/2]), nil, notPlan, exit.Verify, "fleet.json is damaged"},
 		{"empty fleet.json", put("null", nil), nil, notPlan, exit.Verify, "fleet.json is damaged"},
 		{"later version", put("later", changed(func(f *fleet.Fleet) { f.Version, f.Program = 9, "9.9.9" })), nil, notPlan, exit.Folder, "supports only version 1\nhint: use the version of rollout that planned it: 9.9.9"},
-		{"other rows", put("rows", changed(func(f *fleet.Fleet) { f.SchemaVersion++ })), nil, notPlan, exit.Folder, "use the version of rollout that planned it"},
+		{"other rows", put("rows", changed(func(f *fleet.Fleet) { f.SchemaVersion++ })), nil, notPlan, exit.Folder, "reads version 1\nhint: use the version of rollout that planned it"},
+		{"older rows", put("older", changed(func(f *fleet.Fleet) { f.SchemaVersion-- })), nil, writers[1:], exit.Folder, "writes version 1\nhint: use the version of rollout that planned it"},
+		{"older rows", l.at("older"), nil, []string{"status", "inspect", "report", "failures", "export"}, exit.OK, ""},
 	} {
 		l.plan(c.fault)
 		for _, verb := range c.verbs {
@@ -189,7 +191,25 @@ func TestFleetClean(t *testing.T) {
 	l.plan(nil)
 	contains(t, mustRun(t, exit.Folder, l.args(t, "work", l.at("run2"))...).stderr, "contains no fleet")
 	mustRun(t, exit.OK, l.args(t, "plan", l.at("run2"))...)
-	contains(t, mustRun(t, exit.Locked, l.args(t, "clean", l.at("run2"))...).stderr, "2 of 2 partitions are not complete")
+	locked := func(hint string) {
+		t.Helper()
+		contains(t, mustRun(t, exit.Locked, l.args(t, "clean", l.at("run2"))...).stderr, "2 of 2 partitions are not complete", "\nhint: "+hint)
+	}
+	beat := func(worker string) {
+		run := worker[:strings.LastIndexByte(worker, '-')]
+		noError(t, l.store(t, "run2").Put("workers/"+worker+".json", fmt.Appendf(nil, `{"counter":1,"run_id":%q}`, run)))
+	}
+	locked("rollout work completes them; ")
+	for _, worker := range []string{"dead-1", "again-1", "back-2"} {
+		beat(worker)
+	}
+	locked("rollout work completes them; ")
+	ahead(time.Minute + time.Second)
+	for _, worker := range []string{"again-2", "back-1", "alive-1"} {
+		beat(worker)
+	}
+	locked("if a worker has ended for good, clean its agents with: rollout clean --run-id ID; the workers without a heartbeat for a minute are dead\n")
+	ahead(0)
 	mustRun(t, exit.OK, l.args(t, "work", l.at("run2"))...)
 
 	objects := l.store(t, "run2")

@@ -42,7 +42,7 @@ func (r rule) String() string {
 	}[r]
 }
 
-// With these bounds there are two million states, up to 33 steps from the first.
+// With these bounds there are 1.2 million states, up to 33 steps from the first.
 const (
 	maxEntries = 9
 	maxShards  = 7

@@ -7,8 +7,13 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/internal/pool"
 	"github.com/rollout-rl/rollout/tokenize"
 )
+
+// FillPools creates the encoders that all datasets share. A test binary must call it if it writes datasets in
+// bubbles of package synctest.
+func FillPools() { pool.Fill() }
 
 // Write creates a dataset in dir, appends the samples from several goroutines, and closes the
 // dataset. The test fails unless every sample is committed. With Config.CommitGroups, a sample

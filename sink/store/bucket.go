@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -27,9 +28,11 @@ type bucket struct {
 	fs     FS              // of local files
 	core   *minio.Core
 	creds  *credentials.Credentials
-	tries  int // the maximum number of tries; 0: no limit
 	outage *outage
 	dates  *dates
+
+	opening bool          // Open checks the location
+	giveUp  time.Duration // the time after which an operation is not repeated; 0: no limit
 }
 
 func openBucket(ctx context.Context, p place, opts Options) (Store, error) {
@@ -43,14 +46,15 @@ func openBucket(ctx context.Context, p place, opts Options) (Store, error) {
 		return nil, &Error{Path: p.String(), Op: "open", Err: cause(ErrLocation, printable(err.Error()), "correct the endpoint")}
 	}
 	context.AfterFunc(ctx, t.base.CloseIdleConnections)
-	b := &bucket{place: p, ctx: ctx, fs: opts.FS, core: core, creds: creds, outage: &outage{log: opts.Log}, dates: &t.dates, tries: 4}
+	b := &bucket{place: p, ctx: ctx, fs: opts.FS, core: core, creds: creds, outage: &outage{log: opts.Log}, dates: &t.dates}
+	b.opening, b.giveUp = true, cmp.Or(opts.GiveUp, openGiveUp)
 	err = b.do("open", "", func() error {
 		next, stop := iter.Pull(core.ListObjectsIter(ctx, p.bucket, minio.ListObjectsOptions{Prefix: p.key(""), Recursive: true, MaxKeys: 1, FetchOwner: new(false)}))
 		defer stop()
 		first, _ := next()
 		return errors.Join(first.Err, ctx.Err())
 	})
-	b.tries = 0
+	b.opening, b.giveUp = false, opts.GiveUp
 	if err != nil {
 		t.base.CloseIdleConnections()
 		return nil, err

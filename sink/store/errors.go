@@ -102,14 +102,14 @@ func (b *bucket) explain(op string, err error) (_ error, temporary bool) {
 			return cause(ErrNoConditions, detail, needed), false
 		}
 	case "QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded":
-		return cause(ErrFull, detail, "delete objects, or raise the quota"), true
+		return cause(ErrFull, detail, "free space in it, or raise the quota"), true
 	case "RequestTimeout", "IncompleteBody", minio.BadDigest, minio.XAmzContentSHA256Mismatch, "Throttling", "ThrottlingException":
 		return cause(ErrUnreachable, detail, "check "+b.endpoint()), true
 	}
 	s := r.StatusCode
 	switch {
 	case s == http.StatusInsufficientStorage:
-		return cause(ErrFull, detail, "delete objects, or raise the quota"), true
+		return cause(ErrFull, detail, "free space in it, or raise the quota"), true
 	case s == http.StatusForbidden || s == http.StatusUnauthorized:
 		return cause(fs.ErrPermission, detail, "allow "+permissions[op]), false
 	case s >= 500 && s != http.StatusNotImplemented, slices.Contains([]int{http.StatusConflict, http.StatusRequestTimeout, http.StatusTooManyRequests, 499}, s):

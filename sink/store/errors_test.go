@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rollout-rl/rollout/sink/store"
 	"github.com/rollout-rl/rollout/sink/store/storetest"
@@ -64,12 +65,12 @@ func TestMistakes(t *testing.T) {
 		{answers(403, "InvalidAccessKeyId"), store.ErrCredentials, "correct AWS_ACCESS_KEY_ID"},
 		{answers(400, "ExpiredToken"), store.ErrCredentials, "refresh"},
 		{answers(403, "RequestTimeTooSkewed"), store.ErrClock, "synchronize"},
-		{answers(403, "QuotaExceeded"), store.ErrFull, "403 QuotaExceeded): delete objects, or raise the quota"},
+		{answers(403, "QuotaExceeded"), store.ErrFull, "403 QuotaExceeded): free space in it, or raise the quota"},
 		{answers(507, "Full"), store.ErrFull, "507 Full): delete objects"},
 		{answers(503, "SlowDown"), store.ErrUnreachable, "503 SlowDown"},
 		{answers(418, "Teapot"), nil, "418 Teapot: Teapot"},
 	} {
-		_, err := store.Open(t.Context(), tt.location, store.Options{})
+		_, err := store.Open(t.Context(), tt.location, store.Options{GiveUp: 200 * time.Millisecond})
 		_, typed := errors.AsType[*store.Error](err)
 		if !typed || tt.want != nil && !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.text) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %v with %q", tt.location, err, tt.want, tt.text)

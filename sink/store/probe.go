@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -30,8 +31,8 @@ func Probe(s Store) error {
 	for round := range probeRounds {
 		name := fmt.Sprintf(".probe/%s/%d", id, round)
 		err := probeOnce(s, name)
-		if derr := s.Delete(name); err == nil {
-			err = derr
+		if !errors.Is(err, ErrUnreachable) { // otherwise the deletion would wait too
+			err = cmp.Or(err, s.Delete(name))
 		}
 		if err != nil {
 			return err

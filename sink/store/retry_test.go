@@ -216,6 +216,69 @@ func TestAway(t *testing.T) {
 	}
 }
 
+// TestFull tests that an operation waits for room in the store, and that the log does not call the store away.
+func TestFull(t *testing.T) {
+	t.Parallel()
+	_, proxy := newServer()
+	var log syncBuffer
+	s := open(t, serve(t, proxy), store.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	proxy.Plan(storetest.First(1<<30, http.MethodPut, storetest.Answer(507, "XMinioStorageFull")))
+	put := make(chan error, 1)
+	go func() { put <- s.Put("a", nil) }()
+	eventually(t, func() bool { return log.String() != "" })
+	proxy.Plan(nil)
+	if err := <-put; err != nil {
+		t.Error(err)
+	}
+	got := log.String()
+	for _, want := range []string{`msg="waiting for room in the store"`, "the store is full (507 XMinioStorageFull): delete objects", `msg="the store has room again"`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the log is %q, want %q in it", got, want)
+		}
+	}
+	if strings.Contains(got, "away") {
+		t.Errorf("the log is %q, want no line about a store that is away", got)
+	}
+}
+
+// TestOpenOverloaded tests that Open waits for a store that answers, but not longer than Options.GiveUp.
+func TestOpenOverloaded(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []storetest.Fault{storetest.Answer(503, "SlowDown"), storetest.Answer(429, "TooManyRequests")} {
+		_, proxy := newServer()
+		location := serve(t, proxy)
+		proxy.Plan(storetest.First(5, http.MethodGet, fault)) // more than the 4 tries for a wrong location
+		open(t, location, store.Options{})
+		proxy.Plan(storetest.First(1<<30, http.MethodGet, fault))
+		if _, err := store.Open(t.Context(), location, store.Options{GiveUp: time.Millisecond}); !errors.Is(err, store.ErrUnreachable) {
+			t.Errorf("Open = %v, want ErrUnreachable", err)
+		}
+	}
+}
+
+// TestGiveUp tests that Options.GiveUp ends operations, and that they do not wait for a full store.
+func TestGiveUp(t *testing.T) {
+	t.Parallel()
+	_, proxy := newServer()
+	location := serve(t, proxy)
+	patient, s := open(t, location, store.Options{GiveUp: time.Hour}), open(t, location, store.Options{GiveUp: 200 * time.Millisecond})
+	proxy.Plan(storetest.First(3, http.MethodPut, storetest.Answer(503, "SlowDown")))
+	if err := patient.Put("a", nil); err != nil {
+		t.Errorf("Put = %v after 3 failed tries", err)
+	}
+	proxy.Plan(func(*http.Request) storetest.Fault { return storetest.Answer(503, "SlowDown") })
+	if err := s.Put("a", nil); !errors.Is(err, store.ErrUnreachable) {
+		t.Errorf("Put = %v, want ErrUnreachable", err)
+	}
+	if err := store.Probe(s); !errors.Is(err, store.ErrUnreachable) {
+		t.Errorf("Probe = %v, want ErrUnreachable", err)
+	}
+	proxy.Plan(func(*http.Request) storetest.Fault { return storetest.Answer(507, "Full") })
+	if err := patient.Put("a", nil); !errors.Is(err, store.ErrFull) {
+		t.Errorf("Put = %v, want ErrFull", err)
+	}
+}
+
 // A syncBuffer is a buffer that several goroutines can use.
 type syncBuffer struct {
 	mu sync.Mutex

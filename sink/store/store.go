@@ -20,8 +20,9 @@ import (
 // "." or "..", no backslash and no control character. All methods are safe for concurrent use. All
 // errors are of type *Error.
 //
-// If a bucket is away, the methods wait for it until the context of [Open] ends. If the context
-// ends during a put or a delete, the outcome is unknown. The methods of a folder do not wait.
+// If a bucket is away, the methods wait for it until the context of [Open] ends or they give up
+// ([Options].GiveUp). If this happens during a put or a delete, the outcome is unknown. The methods of
+// a folder do not wait.
 type Store interface {
 	// PutNew durably creates an object. If the name is taken by other content, the error wraps
 	// fs.ErrExist, and the object is unchanged. If the name is taken by exactly these bytes, PutNew
@@ -96,6 +97,9 @@ type Options struct {
 	// Timeout ends a request if no byte is transferred for this time. The request is then repeated.
 	// The default is 1 minute.
 	Timeout time.Duration
+	// GiveUp ends an operation that has failed for this time. An operation also ends when the store is
+	// full. The default is to repeat operations until they succeed.
+	GiveUp time.Duration
 }
 
 // Requests counts requests to a bucket, including repeated requests.
@@ -115,8 +119,10 @@ func (r *Requests) Take() map[string]int64 {
 }
 
 // Open opens the store at a location: the path of a folder, or an S3 URL as the package documentation
-// describes. A folder need not exist. Open lists one object of a bucket to check the access. It tries
-// at most 4 times, so that a wrong location is an error and not a wait.
+// describes. A folder need not exist. Open lists one object of a bucket to check the access. If the
+// store answers that it is overloaded or broken (a 429 or a 5xx), Open repeats the request for 1 minute
+// or Options.GiveUp. After other failures, it tries at most 4 times, so that a wrong location is an
+// error and not a wait.
 //
 // A bucket uses ctx for all of its operations. When ctx ends, they return its cause, and the bucket
 // closes its idle connections. A folder does not use ctx.

@@ -148,6 +148,20 @@ def test_wrong_arguments(run: Path, tmp_path: Path, stand_in: Callable[..., Any]
     assert not failed, "\n" + "\n".join(failed)
 
 
+@pytest.mark.parametrize("url", ["s3://key:hunter2@bucket/run", Path("s3://bucket/run"), "gs://bucket/run", "S3:bucket/run", "file:///run"])
+def test_a_url_is_not_a_folder(url: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for wrong in ({"out": url}, {"out": url, "workers": 2}, {"out": "run", "config": url}, {"out": "run", "tasks": url}):
+        with pytest.raises(ValueError, match=f"^{[*wrong][wrong['out'] == 'run']}: a URL is not supported: pass ") as refused:
+            rollout.collect(**wrong).close()
+        assert "hunter2" not in str(refused.value)
+    for read in (rollout.Dataset, rollout.Following, log.commits):
+        with pytest.raises(ValueError, match="the URL has no ://; pass|not supported|the URL contains credentials"):
+            read(url)
+    assert not list((tmp_path / "here").iterdir())
+
+
 def test_the_table_has_every_argument(run: Path, tmp_path: Path) -> None:
     seen: dict[Any, set[str]] = {}
     for given in entries(run, tmp_path / "out"):

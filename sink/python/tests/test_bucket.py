@@ -13,11 +13,12 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import MODEL
 from made import Run, Sample
 from waiting import PATIENCE
 
@@ -115,7 +116,7 @@ def fleet(server: str, tmp_path: Path) -> Path:
     folder = tmp_path / "fleet"
     folder.mkdir()
     parts = [{"tasks": 5}, {"tasks": 5}, {"tasks": 5}, {"tasks": 5}, {"tasks": 0}]
-    (folder / "fleet.json").write_bytes(summed({"version": 1, "id": "run", "partitions": parts}))
+    (folder / "fleet.json").write_bytes(summed({"version": 1, "schema_version": 1, "id": "run", "partitions": parts}))
     for number in range(3):
         Bucket(server, "").call("write", to=folder / f"partitions/{number:04d}", first=5 * number, groups=5, size=4, seal=1)
     return folder
@@ -357,6 +358,13 @@ def test_a_prefix_without_a_run(bucket: Bucket) -> None:
         rollout.Dataset(bucket.new())
 
 
+def test_a_bucket_that_does_not_exist(own: Bucket) -> None:
+    url = own.new().replace("s3://bucket/", "s3://missing/")
+    for read in (rollout.Dataset, lambda url: list(rollout.log.commits(url)), lambda url: next(iter(rollout.Following(url, timeout=5)))):
+        with pytest.raises(rollout.StoreError, match="the bucket does not exist: create it, or correct the URL"):
+            read(url)
+
+
 def test_the_endpoint_of_the_environment(own: Bucket, server: str, written: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     url = own.upload(written["parquet"])
     monkeypatch.setenv("AWS_ENDPOINT_URL", server)
@@ -414,6 +422,17 @@ def test_following_a_fleet(bucket: Bucket, fleet: Path, where: str, monkeypatch:
         next(iter(dataset.batches(groups=2, rank=0, world_size=2)))
 
 
+def test_the_spool_of_a_worker_is_not_a_run(simulator: Callable[..., tuple[str, Path]], run_program: Callable[..., str], tmp_path: Path) -> None:
+    url, tasks = simulator("--input-ids", "--scripted", "2")
+    store, spool = tmp_path / "fleet", tmp_path / "spool"
+    run_program("plan", "--server", url, "--model", MODEL, "--tasks", tasks, "--out", store)
+    run_program("work", "--quiet", "--spool", spool, store)
+    assert len(rollout.Dataset(store)) == 2
+    for read in (rollout.Dataset, rollout.Following, rollout.log.commits, lambda out: rollout.collect(None, [], out=out)):
+        with pytest.raises(rollout.FolderError, match=f"{spool}: the folder is the spool of a worker; the rows are in {store}\nhint: pass '{store}'"):
+            read(spool)
+
+
 def test_a_fleet_waits_for_all_partitions(fleet: Path) -> None:
     with pytest.raises(TimeoutError):
         list(rollout.Dataset(fleet, follow=True, timeout=0.1))
@@ -423,10 +442,12 @@ def test_a_fleet_waits_for_all_partitions(fleet: Path) -> None:
     "plan, error",
     [
         (summed({"version": 2, "partitions": "other"}), rollout.NewerError),
-        (summed({"version": 1, "partitions": [{"tasks": 0}]}), rollout.CorruptError),
-        (summed({"version": 1, "partitions": 4}), rollout.CorruptError),
-        (summed({"version": 1, "partitions": [{"tasks": 1}]}).replace(b"\"tasks\": 1", b"\"tasks\": 2"), rollout.CorruptError),
-        (b'{"version":1,"partitions":[{"tasks":1}]}\n', rollout.CorruptError),
+        (summed({"version": 1, "schema_version": 2, "partitions": "other"}), rollout.NewerError),
+        (summed({"version": 1, "schema_version": 1, "partitions": [{"tasks": 0}]}), rollout.CorruptError),
+        (summed({"version": 1, "schema_version": 1, "partitions": 4}), rollout.CorruptError),
+        (summed({"version": 1, "schema_version": 1, "partitions": [{"tasks": 1}]}).replace(b"\"tasks\": 1", b"\"tasks\": 2"), rollout.CorruptError),
+        (summed({"version": 1, "partitions": [{"tasks": 1}]}), rollout.CorruptError),
+        (b'{"version":1,"schema_version":1,"partitions":[{"tasks":1}]}\n', rollout.CorruptError),
         (b"[]", rollout.CorruptError),
     ],
 )

@@ -208,6 +208,14 @@ def test_another_number_of_workers_is_refused(collect: Callable[..., rollout.Col
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_the_folder_of_a_fleet_is_refused(collect: Callable[..., rollout.Collection], tmp_path: Path, n: int) -> None:
+    (tmp_path / "fleet.json").write_text("{}")
+    with pytest.raises(rollout.FolderError, match="the folder contains a fleet\nhint: collect it with rollout.ray.collect or"):
+        collect([], out=tmp_path, workers=n)
+    assert [file.name for file in tmp_path.iterdir()] == ["fleet.json"]
+
+
 def test_a_killed_worker_is_restarted(collect: Callable[..., rollout.Collection], server: Server, tmp_path: Path) -> None:
     ids, starts, acked = [], [], []
     with collect(lines(server[1]), max_ahead=4) as c:

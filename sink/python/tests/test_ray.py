@@ -19,12 +19,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import MODEL
 from test_bucket import KEYS, Bucket, bucket, server  # noqa: F401
 from test_collect_run import config, lines
 from test_docs import SERVER, programs
 from waiting import PATIENCE, alive, wait_for
 
 import rollout as package
+from rollout.runs import _store as store
 
 ray = pytest.importorskip("ray")
 rr = pytest.importorskip("rollout.ray")
@@ -80,6 +82,18 @@ def holder(lock: Path) -> int:
     return int(json.loads(text)["pid"]) if text.endswith("}\n") else 0
 
 
+def spools(url: str | Path, folder: Path, n: int) -> list[Path]:
+    """Return the subfolders of n workers on one node."""
+    fleet = store.fleet(url)
+    assert fleet is not None
+    return [folder / fleet.id / str(i) for i in range(n)]
+
+
+def beats(fleet: Path) -> list[dict[str, Any]]:
+    """Return the heartbeats of the workers."""
+    return [json.loads(file.read_text()) for file in (fleet / "workers").glob("[!.]*.json")]
+
+
 def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
@@ -95,9 +109,9 @@ def test_a_node_dies_while_a_trainer_consumes(
     given = config(tasks)
     given["server"]["max_in_flight"] = 4
     trained: list[str] = []
-    spools = [tmp_path / f"spool/{i}" for i in range(2)]
-    locks = [spool / "lock" for spool in spools]
     with rr.collect(given, tasks[1], resources={"place": 1}, **how) as groups:
+        used = spools(out, tmp_path / "spool", 2)
+        locks = [spool / "lock" for spool in used]
         for reference in groups:
             group = reference.get()
             assert group.id == reference.id and len(group.rows) == samples
@@ -107,7 +121,7 @@ def test_a_node_dies_while_a_trainer_consumes(
                 before = [holder(lock) for lock in locks]
                 cluster.remove_node(node, allow_graceful=False)
                 wait_for(lambda: not all(map(alive, before)))
-                (lost,) = (spool for spool, pid in zip(spools, before, strict=True) if not alive(pid))
+                (lost,) = (spool for spool, pid in zip(used, before, strict=True) if not alive(pid))
                 shutil.rmtree(lost)  # the disk of the node
             if len(trained) == 10:
                 spot()
@@ -159,7 +173,7 @@ def test_a_lost_reference_is_read_again(
         assert list(groups) == []
 
 
-def test_errors(cluster: Any, simulator: Callable[..., tuple[str, Path]], tmp_path: Path) -> None:
+def test_errors(cluster: Any, simulator: Callable[..., tuple[str, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = simulator("--input-ids", "--scripted", "4")
     out, tasks = tmp_path / "fleet", lines(server[1])
     how: dict[str, Any] = {"out": out, "spool": tmp_path / "spool", "timeout": PATIENCE}
@@ -170,6 +184,9 @@ def test_errors(cluster: Any, simulator: Callable[..., tuple[str, Path]], tmp_pa
     for wrong in ({"where": {}}, {"columns": "reward"}, {"check": "md5"}, {"env": {"A": 1}}, {"num_cpus": "1"}, {"server": 1}, {"config": 1}):
         with pytest.raises((TypeError, ValueError), match=f"^{next(iter(wrong))}="):
             rr.collect(**{"tasks": tasks, "workers": 1, **how, **wrong})
+    for argument in ("spool", "config"):
+        with pytest.raises(ValueError, match=f"^{argument}: a URL is not supported: pass "):
+            rr.collect(**{"tasks": tasks, "workers": 1, **how, argument: "s3://bucket/run"})
     assert not out.exists()
     unreachable = config(("http://127.0.0.1:1", Path()))
     with rr.collect(unreachable, tasks, workers=2, **how) as groups, pytest.raises(package.ServerError) as failed:
@@ -192,7 +209,12 @@ def test_errors(cluster: Any, simulator: Callable[..., tuple[str, Path]], tmp_pa
     (tmp_path / "run.yaml").write_text(json.dumps({**config(server), "tasks": {"file": str(server[1])}}))
     with rr.collect(tmp_path / "run.yaml", tasks, workers=1, **how) as groups:  # from another server
         assert sorted(r.id for r in groups) == sorted(g.id for g in package.Dataset(out))
-    rr.run(out, workers=1, spool=tmp_path / "other", flags=[f"--server={server[0]}"]).wait()  # nothing is left
+    monkeypatch.chdir(tmp_path)
+    rr.run("fleet", workers=1, spool=tmp_path / "other", flags=[f"--server={server[0]}"]).wait()  # nothing is left
+    with pytest.raises(package.FolderError, match=f"^{tmp_path}/other: no fleet\nhint: plan one: "):
+        rr.run("other", workers=1, spool=tmp_path / "spool")
+    with rr.run("fleet", workers=1, spool="/proc/spool") as workers, pytest.raises(package.StorageError, match="^spool: .*/proc/spool.*\nhint: pass a folder"):
+        workers.wait()
 
 
 class Broken:
@@ -230,25 +252,28 @@ def test_no_process_outlives_the_driver(cluster: Any, simulator: Callable[..., t
     options["ray"] = {"address": cluster.address, "runtime_env": {"env_vars": variables()}}
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, json.dumps(options)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert driver.stdout and driver.stdout.readline()
-    wait_for(lambda: all(holder(tmp_path / f"spool/{i}/lock") for i in range(2)))
+    wait_for(lambda: all(holder(spool / "lock") for spool in spools(tmp_path / "fleet", tmp_path / "spool", 2)))
     assert len(users(tmp_path)) >= 3  # the driver and its workers
     driver.send_signal(how)
     _, err = driver.communicate(timeout=PATIENCE)
     assert driver.returncode != 0 and ("KeyboardInterrupt" in err or how == signal.SIGKILL), err
     wait_for(lambda: not users(tmp_path))
-    beats = [json.loads(file.read_text()) for file in (tmp_path / "fleet/workers").iterdir()]
-    states = [claim.get("state") for beat in beats for claim in beat.get("claims", {}).values()]
-    assert states and all(states) or how == signal.SIGKILL, beats  # after Ctrl-C, other workers can take over at once
+    states = [claim.get("state") for beat in beats(tmp_path / "fleet") for claim in beat.get("claims", {}).values()]
+    assert states and all(states) or how == signal.SIGKILL, states  # after Ctrl-C, other workers can take over at once
 
 
-def test_an_exit_starts_no_cluster(cluster: Any, tmp_path: Path) -> None:
+def test_an_exit_starts_no_cluster(
+    cluster: Any, simulator: Callable[..., tuple[str, Path]], tmp_path: Path, run_program: Callable[..., str]
+) -> None:
+    server, tasks = simulator("--input-ids", "--scripted", "1")
+    run_program("plan", "--server", server, "--model", MODEL, "--tasks", tasks, "--out", tmp_path / "fleet")
     how = {"address": cluster.address, "runtime_env": {"env_vars": variables()}, "logging_level": "error"}
     code = f"""
 import atexit, ray
 atexit.register(lambda: print(ray.is_initialized()))
 import rollout.ray
 ray.init(**{how!r})
-workers = rollout.ray.run({str(tmp_path)!r}, workers=1, spool={str(tmp_path / "spool")!r})
+workers = rollout.ray.run({str(tmp_path / "fleet")!r}, workers=1, spool={str(tmp_path / "spool")!r})
 ray.shutdown()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -269,8 +294,8 @@ def test_processes_end_with_their_actors(cluster: Any, simulator: Callable[..., 
     server = simulator("--input-ids", "--scripted", "2", "--latency", "10m..11m")
     trainer = ray.remote(Trainer).remote()
     trainer.collect.remote(1, config(server), lines(server[1]), workers=1, out=tmp_path / "fleet", spool=tmp_path / "spool")
-    lock = tmp_path / "spool/0/lock"
-    wait_for(lambda: holder(lock))
+    wait_for(lambda: any(map(holder, tmp_path.glob("spool/*/0/lock"))))
+    (lock,) = tmp_path.glob("spool/*/0/lock")
     pid = holder(lock)
     os.kill(parent(pid), signal.SIGKILL)  # kills the actor; Ray starts it again
     wait_for(lambda: holder(lock) not in (0, pid))
@@ -278,6 +303,24 @@ def test_processes_end_with_their_actors(cluster: Any, simulator: Callable[..., 
     pid = holder(lock)
     ray.kill(trainer)  # the owner of the actor
     wait_for(lambda: not alive(pid))
+
+
+def test_more_workers_on_the_same_node(
+    cluster: Any, simulator: Callable[..., tuple[str, Path]], tmp_path: Path, run_program: Callable[..., str]
+) -> None:
+    server, tasks = simulator("--input-ids", "--scripted", "2000", "--latency", "400ms..500ms")
+    out, how = tmp_path / "fleet", {"workers": 1, "spool": tmp_path / "spool", "num_cpus": 0.5, "flags": ["--max-in-flight=1"]}
+    run_program("plan", "--server", server, "--model", MODEL, "--tasks", tasks, "--out", out)
+    locks = [spool / "lock" for spool in spools(out, tmp_path / "spool", 2)]
+    with rr.run(out, **how) as first:
+        wait_for(lambda: holder(locks[0]))
+        with rr.run(out, **how) as second:
+            wait_for(lambda: sum(bool(beat.get("claims")) for beat in beats(out)) == 2)
+            assert len({*map(holder, locks)} - {0}) == 2
+            for workers in (first, second):
+                workers.wait(0.1)
+                assert len(workers._runs) == 1
+    run_program("verify", out)
 
 
 def test_the_readme(simulator: Callable[..., tuple[str, Path]], tmp_path: Path) -> None:
@@ -294,8 +337,8 @@ def test_the_fleet_page(cluster: Any, bucket: Bucket, simulator: Callable[..., t
     (tmp_path / "run.yaml").write_text(json.dumps(config((url, tasks))))
     code = (Path(__file__).parents[3] / "configs/ray/train.py").read_text().replace("/tmp/spool", str(tmp_path / "spool"))
     (tmp_path / "train.py").write_text(code)
-    out = bucket.new()
-    for _ in range(2):  # the second one continues the run
+    first, other = bucket.new(), bucket.new()
+    for out in (first, first, other):  # the second one continues the run
         env = {**os.environ, "RAY_ADDRESS": cluster.address}
         done = subprocess.run([sys.executable, "train.py", out, "2"], cwd=tmp_path, env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-4000:]

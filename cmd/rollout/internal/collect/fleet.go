@@ -49,6 +49,14 @@ func (f *Fleet) CheckSpool(dir string, earlier *runfolder.Earlier) error {
 	return exit.With(exit.Folder, fmt.Errorf("%s %s", dir, what))
 }
 
+// absolute returns the location for run.json, because the next process can have another working folder.
+func (f *Fleet) absolute() (string, error) {
+	if store.IsURL(f.Location) {
+		return f.Location, nil
+	}
+	return filepath.Abs(f.Location)
+}
+
 // check refuses settings that would change the rows.
 func (f *Fleet) check(p *planning) error {
 	if f == nil {
@@ -78,6 +86,9 @@ func CheckFleet(c *config.Config) (bad exit.Complaints) {
 	complain(c.Run.Tail.Kind == collector.TailWait, "run.tail %s", c.Run.Tail)
 	complain(c.Tasks.UntilGroups == 0, "tasks.until_groups")
 	complain(c.Tasks.Limit == 0, "tasks.limit")
+	complain(c.Reward.MinStd == 0, "reward.min_std")
+	complain(c.Run.MaxAhead == 0, "run.max_ahead")
+	complain(c.Run.MaxLag < 0, "run.max_lag")
 	if n := c.Output.ShardBytes; n > sink.MaxStoredShard && n != sink.DefaultMaxShardBytes {
 		bad = append(bad, fmt.Errorf("output.shard_bytes: must be at most %s in a fleet", format.Size(sink.MaxStoredShard)))
 	}
@@ -86,33 +97,40 @@ func CheckFleet(c *config.Config) (bad exit.Complaints) {
 
 // PlanFleet checks the settings and the tasks as NewPlan does, but asks no servers. It then writes a fleet
 // of n partitions to a store. If n is 0, it uses the default number. If join is true and the store already
-// contains a fleet with the same tasks and rows, PlanFleet returns that fleet.
-func PlanFleet(ctx context.Context, h *Host, l *config.Loader, objects store.Store, n int, join bool) (*fleet.Fleet, error) {
+// contains a fleet with the same tasks and rows, PlanFleet returns that fleet, and joined is true.
+func PlanFleet(ctx context.Context, h *Host, l *config.Loader, objects store.Store, n int, join bool) (f *fleet.Fleet, joined bool, err error) {
 	temp, err := os.MkdirTemp("", "rollout-plan-")
 	if err != nil {
-		return nil, exit.With(exit.Storage, err)
+		return nil, false, exit.With(exit.Storage, err)
 	}
 	h.atClose(func() { _ = os.RemoveAll(temp) }) // temporary files do no harm
+	if l.Config.Tokens.PolicyVersion.Claimed {
+		return nil, false, exit.Hint(exit.Usagef("tokens.policy_version: a plan cannot contain a number, because a number holds for one start of a worker"), "pass it to rollout work")
+	}
 	l.Config.Output.Dir = filepath.Join(temp, "tasks")
 	p := &planning{Plan: &Plan{host: h, config: l.Config}, loader: l}
 	for _, step := range []func(context.Context) error{p.readSettings, p.readTasks, p.tryFirstScore} {
 		if err := step(ctx); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 	info, err := runfolder.Describe(l, nil, p.identity, p.tasks, nil, p.settings.model)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	delete(info.Config["tasks"], "file") // paths of this machine
 	delete(info.Config["output"], "dir")
-	f := &fleet.Fleet{ID: info.ID, CreatedAt: info.CreatedAt, Program: version.Read().Version, Identity: p.identity, Model: p.settings.model, Config: info.Config}
+	f = &fleet.Fleet{ID: info.ID, CreatedAt: info.CreatedAt, Program: version.Read().Version, Identity: p.identity, Model: p.settings.model, Config: info.Config}
 	f.TasksSHA256 = info.Tasks.SHA256
 	err = fleet.Plan(objects, f, cmp.Or(n, fleet.DefaultPartitions(p.tasks.Tasks)), p.planned(), temp)
 	if join && errors.Is(err, fs.ErrExist) {
-		return p.join(objects, f.TasksSHA256, n)
+		f, err = p.join(objects, f.TasksSHA256, n)
+		return f, true, err
 	}
-	return f, err
+	if err == nil && p.unscored {
+		h.Note("rewards will be null because the plan has no --reward")
+	}
+	return f, false, err
 }
 
 // join returns the fleet that a store contains, or an error if it differs from this plan.
@@ -156,15 +174,10 @@ func (o *Opened) openWorker(cfg sink.Config) (err error) {
 	p := o.plan
 	f := p.options.Fleet
 	cfg.MaxShardBytes = min(cfg.MaxShardBytes, sink.MaxStoredShard) // the default is larger
-	o.worker, err = fleet.Open(fleet.Config{Store: f.Store, Fleet: f.Fleet, RunID: p.info.ID, Dir: p.dir(), Sink: cfg, Logger: p.host.Log.Logger, Damaged: o.damaged, Slots: func() int {
-		slots := 0
-		for _, e := range o.stats().Endpoints {
-			if !e.Down && !e.Lost {
-				slots += e.Limit
-			}
-		}
-		return slots
-	}})
+	o.worker, err = fleet.Open(fleet.Config{
+		Store: f.Store, Fleet: f.Fleet, RunID: p.info.ID, Dir: p.dir(), Sink: cfg, Slots: o.slots,
+		Logger: p.host.Log.Logger, Damaged: o.damaged, Waits: p.host.StoreBehind,
+	})
 	if err != nil {
 		return runfolder.ReadError(f.Store.String(), err)
 	}
@@ -177,6 +190,16 @@ func (o *Opened) openWorker(cfg sink.Config) (err error) {
 		still.known[collector.GroupID(t)] = true
 	}
 	return o.openJournal(sink.Recovery{}, still)
+}
+
+// slots returns the number of samples that the servers can work on at present.
+func (o *Opened) slots() (n int) {
+	for _, e := range o.stats().Endpoints {
+		if !e.Down && !e.Lost {
+			n += e.Limit
+		}
+	}
+	return n
 }
 
 // An unclaimed is the dataset that decides which attempts of earlier processes can be taken over. Samples

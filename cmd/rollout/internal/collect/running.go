@@ -174,7 +174,7 @@ func (r *Running) launch(ctx context.Context) {
 	for _, e := range r.collector.Stats().Endpoints {
 		h.Log.LimitChanged(e.Name, 0, e.Limit, "start")
 	}
-	if p.unscored && !p.resumed() && !h.JSON() {
+	if p.unscored && !p.resumed() && !h.JSON() && p.options.Fleet == nil {
 		h.Note("rewards will be null because the run has no --reward")
 	}
 	if p.scrapes != nil {

@@ -123,8 +123,9 @@ func (p *planning) askServers(ctx context.Context) error {
 		}
 	}
 	p.info, err = runfolder.Describe(p.loader, had, p.identity, p.tasks, servers, p.settings.model)
-	if f := p.options.Fleet; f != nil {
-		p.info.Fleet = &runfolder.Fleet{ID: f.ID, Location: f.Location}
+	if f := p.options.Fleet; f != nil && err == nil {
+		p.info.Fleet = &runfolder.Fleet{ID: f.ID}
+		p.info.Fleet.Location, err = f.absolute()
 	}
 	if err == nil {
 		p.info.Invocations[len(p.info.Invocations)-1].RetryFailed = p.options.RetryFailed

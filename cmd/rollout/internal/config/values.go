@@ -23,7 +23,7 @@ func (s *Setting) Json() (json.RawMessage, error) {
 
 // Given returns " (origin)" for a value that this invocation set, and "" for any other value.
 func (s *Setting) Given() string {
-	if s.Origin == OriginDefault || s.Origin == OriginRun {
+	if slices.Contains([]string{OriginDefault, OriginRun, originFleet}, s.Origin) {
 		return ""
 	}
 	return " (" + s.Origin + ")"
@@ -32,7 +32,12 @@ func (s *Setting) Given() string {
 // FromRun sets every setting that still has its default to the value from an earlier invocation of
 // the run. Without sections, it sets all settings except output.dir. Otherwise it sets only the
 // settings in these sections.
-func (l *Loader) FromRun(values Values, sections ...string) {
+func (l *Loader) FromRun(values Values, sections ...string) { l.from(OriginRun, values, sections) }
+
+// FromFleet is like FromRun, but for the settings with which a fleet was planned.
+func (l *Loader) FromFleet(values Values, sections ...string) { l.from(originFleet, values, sections) }
+
+func (l *Loader) from(origin string, values Values, sections []string) {
 	for _, s := range l.Settings {
 		in, name, _ := strings.Cut(s.Key, ".")
 		if s.Origin != OriginDefault || s.Key == "output.dir" || len(sections) > 0 && !slices.Contains(sections, in) {
@@ -51,7 +56,9 @@ func (l *Loader) FromRun(values Values, sections ...string) {
 			continue
 		}
 		if err := l.setJSON(s, raw); err != nil {
-			l.Bad = append(l.Bad, fmt.Errorf("%s: %s: %w", OriginRun, s.Key, err))
+			l.Bad = append(l.Bad, fmt.Errorf("%s: %s: %w", origin, s.Key, err))
+		} else {
+			s.Origin = origin
 		}
 	}
 }
@@ -62,7 +69,7 @@ func (l *Loader) keeps(values Values, section, name string) bool {
 	return err == nil && bytes.Equal(format.CompactJSON(now), format.CompactJSON(values[section][name]))
 }
 
-// setJSON sets a setting from its JSON value in run.json.
+// setJSON sets a setting from its JSON value in run.json or fleet.json. It does not set the origin.
 func (l *Loader) setJSON(s *Setting, raw json.RawMessage) (err error) {
 	texts := []string{string(raw)}
 	switch hidden := bytes.Contains(raw, []byte(`"`+Hidden+`"`)); {
@@ -91,7 +98,6 @@ func (l *Loader) setJSON(s *Setting, raw json.RawMessage) (err error) {
 			return err
 		}
 	}
-	s.Origin = OriginRun
 	return nil
 }
 
@@ -99,8 +105,10 @@ func (l *Loader) setJSON(s *Setting, raw json.RawMessage) (err error) {
 // is kept unchanged, because the order of an object's keys can matter.
 type Values map[string]map[string]json.RawMessage
 
-// Origins of values that this invocation did not set: the default, or the run that is resumed.
+// Origins of values that this invocation did not set: the default, the run that is resumed, or the fleet
+// for which a worker collects.
 const (
 	OriginDefault = "default"
 	OriginRun     = "run.json"
+	originFleet   = "fleet.json"
 )

@@ -299,6 +299,14 @@ func TestFromRun(t *testing.T) {
 		if got := s.Text(); got != tt.want {
 			t.Errorf("%s became %s, want %s", tt.raw, got, tt.want)
 		}
+		fleet := NewLoader(env)
+		fleet.FromFleet(Values{section: {name: json.RawMessage(tt.raw)}})
+		if got := strings.Join(complaintsOf(fleet), "\n"); got != strings.Replace(tt.bad, "run.json: ", "fleet.json: ", 1) {
+			t.Errorf("%s in a fleet: complaints %q", tt.raw, got)
+		}
+		if given := fleet.ByKey[tt.key].Given(); given != "" {
+			t.Errorf("%s in a fleet: Given() = %q", tt.raw, given)
+		}
 		if raw, err := s.Json(); tt.want != "" && tt.bad == "" && (err != nil || string(raw) != tt.raw) {
 			t.Errorf("%s is written as %s, %v", tt.raw, raw, err)
 		}

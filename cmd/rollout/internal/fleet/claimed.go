@@ -86,7 +86,7 @@ func (w *Worker) reclaim() error {
 	for _, f := range folders {
 		p, err := strconv.Atoi(f.Name())
 		if err != nil || p < 0 || p >= len(w.ends) || filepath.Base(PartitionName(p)) != f.Name() {
-			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s is not a partition of the fleet", filepath.Join(w.cfg.Dir, partitionsDir, f.Name()))), "remove it")
+			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s is not a partition of the fleet", filepath.Join(w.cfg.Dir, partitionsDir, f.Name()))), "move it out of the spool")
 		}
 		end, err := sink.ReadEnd(Dataset(w.objects, p), sink.End{})
 		var c *claimed
@@ -196,10 +196,10 @@ func (w *Worker) settle(c *claimed, n int) {
 	w.signal()
 }
 
-// forget forgets a lost partition when its last sample has ended, so that it can be claimed again. The
-// caller must have locked w.mu.
+// forget forgets a lost partition when its last sample and its writing have ended, so that it can be claimed
+// again. The caller must have locked w.mu.
 func (w *Worker) forget(c *claimed) {
-	if c.lost && c.open <= 0 && w.claimed[c.partition] == c {
+	if c.lost && c.ended && c.open <= 0 && w.claimed[c.partition] == c {
 		delete(w.claimed, c.partition)
 	}
 }

@@ -47,7 +47,7 @@
 // A worker that watches another worker uses only its own monotonic clock:
 //
 //	10 s    pause between two heartbeats, and between two looks at the heartbeats of other workers
-//	30 s    age at which a worker without a newer heartbeat starts no attempts and claims nothing
+//	30 s    age of its last heartbeat or of a commit at which a worker starts no attempts and claims nothing
 //	60 s    a worker whose counter has not changed for this long is dead
 //
 // The age of a heartbeat counts from the start of its request, so a worker stops before others can
@@ -57,6 +57,20 @@
 // A heartbeat lists the claims of its worker, and whether the worker has sealed or left the partition. Other
 // workers then need no request to find out that a partition is claimed or sealed, and take over what a worker
 // has left within 10 s. The claim fails if the log has a later claim.
+//
+// # Spool
+//
+// A commit waits until the store has taken its shards and its entry. Heartbeats can succeed in the meantime,
+// for example if the store refuses some names or takes large objects slowly. So the age of commits counts
+// too ([sink.Dataset.Committing]). While a worker starts attempts, its spool then contains only samples that
+// ended in a bounded time (MaxShardAge is a field of [Config].Sink):
+//
+//	in shards               1 × MaxShardAge + 60 s: the wait for the commit before, an open shard, its commit
+//	in write-ahead logs     2 × MaxShardAge + 90 s: a segment is kept until the groups in it are committed
+//
+// The samples in flight come on top. If groups are committed one by one ([sink.Config].CommitGroups), less
+// remains in shards. A commit needs no further samples, so it ends when the store takes it, and the worker
+// continues.
 //
 // # Restarts
 //

@@ -100,14 +100,29 @@ func Read(objects store.Store) (*Fleet, error) {
 	if err != nil {
 		return nil, exit.Hint(exit.With(exit.Verify, fmt.Errorf("%s/%s is damaged: %w", objects, Name, err)), "this file cannot be repaired, so restore a copy")
 	}
-	switch upgrade := "use the version of rollout that planned it: " + f.Program; {
-	case f.Version != fleetVersion:
-		return nil, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s/%s has version %d, but this program supports only version %d", objects, Name, f.Version, fleetVersion)), upgrade)
-	case f.SchemaVersion != sink.SchemaVersion:
-		return nil, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s has rows of schema version %d, but this program writes version %d", objects, f.SchemaVersion, sink.SchemaVersion)), upgrade)
+	switch {
+	case f.Version > fleetVersion:
+		return nil, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s/%s has version %d, but this program supports only version %d", objects, Name, f.Version, fleetVersion)), f.upgrade())
+	case f.SchemaVersion > sink.SchemaVersion:
+		return nil, exit.Hint(exit.With(exit.Folder, f.otherRows(objects, "reads")), f.upgrade())
 	}
 	return f, nil
 }
+
+// CheckSchema returns an error with an exit code unless this program writes rows of the version that all
+// workers of the fleet must write.
+func (f *Fleet) CheckSchema(objects store.Store) error {
+	if f.SchemaVersion == sink.SchemaVersion {
+		return nil
+	}
+	return exit.Hint(exit.With(exit.Folder, f.otherRows(objects, "writes")), f.upgrade())
+}
+
+func (f *Fleet) otherRows(objects store.Store, does string) error {
+	return fmt.Errorf("%s has rows of schema version %d, but this program %s version %d", objects, f.SchemaVersion, does, sink.SchemaVersion)
+}
+
+func (f *Fleet) upgrade() string { return "use the version of rollout that planned it: " + f.Program }
 
 // CheckNew returns an error with an exit code if a store cannot get a fleet, because it contains a fleet
 // or a run.

@@ -68,6 +68,9 @@ type Beat struct {
 	Heartbeat
 }
 
+// Silent reports whether the worker has sent no heartbeat for as long as a dead worker. now is the time of the store.
+func (b *Beat) Silent(now time.Time) bool { return !b.Time.IsZero() && now.Sub(b.Time) >= deadAfter }
+
 // Count returns the number of partitions in a state.
 func (h *Heartbeat) Count(state string) (n int) {
 	for _, c := range h.Claims {
@@ -102,31 +105,6 @@ type pulse struct {
 	Heartbeat
 	acked time.Time     // start of the last request that the store has acknowledged; zero before the first
 	beats chan struct{} // closed and replaced after each acknowledged request
-}
-
-// fresh reports whether the last acknowledged heartbeat is new enough to start attempts. The caller must
-// have locked w.mu.
-func (w *Worker) fresh() bool { return w.clock.Now().Sub(w.pulse.acked) <= staleAfter }
-
-// awaitBeat waits until the worker has a fresh heartbeat.
-func (w *Worker) awaitBeat(ctx context.Context) error {
-	for {
-		w.mu.Lock()
-		ok, beats := w.fresh(), w.pulse.beats
-		w.mu.Unlock()
-		switch {
-		case w.failed.Err() != nil:
-			return context.Cause(w.failed)
-		case ok:
-			return nil
-		}
-		select {
-		case <-beats:
-		case <-w.failed.Done():
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }
 
 // beat sends heartbeats until ctx is done or the store refuses one.

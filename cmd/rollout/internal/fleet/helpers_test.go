@@ -27,6 +27,7 @@ import (
 
 func TestMain(m *testing.M) {
 	storetest.Setenv()
+	sinktest.FillPools()
 	os.Exit(m.Run()) //nolint:forbidigo // the tests end here
 }
 

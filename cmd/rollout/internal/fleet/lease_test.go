@@ -8,7 +8,6 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -112,7 +111,7 @@ func TestLostDuringAppend(t *testing.T) {
 func TestSuspendedWorker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		objects := &gatedStore{Store: folder(t)}
+		objects := &lateStore{Store: folder(t)}
 		f := plan(t, objects.Store, 2, 10, 1)
 		suspended := start(t, objects, f, t.TempDir(), slots(1000))
 		next, stop := iter.Pull2(suspended.Tasks(t.Context()))
@@ -123,7 +122,7 @@ func TestSuspendedWorker(t *testing.T) {
 			must(t, err)
 			tasks = append(tasks, task)
 		}
-		objects.shut()
+		objects.refuse(allRequests)
 		time.Sleep(29 * time.Second)
 		must(t, suspended.Admit(t.Context(), collector.Attempt{Task: tasks[0]}))
 		time.Sleep(2 * time.Second)
@@ -137,7 +136,7 @@ func TestSuspendedWorker(t *testing.T) {
 		taken, err, _ := another()
 		must(t, err)
 		lost := fleet.PartitionOf(taken.ID, 2)
-		objects.open()
+		objects.refuse(nil)
 		for _, task := range tasks {
 			err := suspended.Admit(t.Context(), collector.Attempt{Task: task})
 			is(t, "moved", errors.Is(err, collector.ErrMoved), fleet.PartitionOf(task.ID, 2) == lost)
@@ -167,7 +166,7 @@ func TestSuspendedWorker(t *testing.T) {
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		gate := &gatedStore{Store: folder(t)}
+		gate := &lateStore{Store: folder(t)}
 		f := plan(t, gate.Store, 1, 10, 1)
 		first := start(t, gate, f, t.TempDir())
 		next, stop := iter.Pull2(first.Tasks(t.Context()))
@@ -181,9 +180,9 @@ func TestStoreAway(t *testing.T) {
 			second.work(second.Tasks(t.Context()))
 		}()
 		time.Sleep(35 * time.Second)
-		gate.shut()
+		gate.refuse(allRequests)
 		time.Sleep(5 * time.Minute)
-		gate.open()
+		gate.refuse(nil)
 		time.Sleep(time.Minute)
 		must(t, first.append(task, 0))
 		for range 9 {
@@ -236,84 +235,6 @@ func TestBothStopped(t *testing.T) {
 		is(t, "claims", len(claims(t, objects, 0)), 1)
 		check(t, objects, f)
 	})
-}
-
-// While the store is away, a worker starts no attempts once its heartbeat is old. So its spool does not grow
-// beyond the samples in flight. Later, it completes the fleet.
-func TestSpoolBound(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		gate := &gatedStore{Store: folder(t)}
-		const slots = 4
-		f := plan(t, gate.Store, 1, 100, 1)
-		w := start(t, gate, f, t.TempDir())
-		s := &simulated{mean: 10 * time.Second}
-		c, err := collector.New(collector.Config{
-			RunID: w.Name(), Sink: w, Admit: w.Admit, More: w.Tasks,
-			Endpoints: []collector.Endpoint{{Name: "a", MaxInFlight: slots, Backend: &server{1, s}}},
-		})
-		must(t, err)
-		ended := make(chan error, 1)
-		go func() { ended <- c.Run(t.Context(), w.Known()) }()
-		time.Sleep(time.Minute)
-		gate.shut()
-		time.Sleep(31 * time.Second)
-		before := w.Stats().Pending
-		time.Sleep(5 * time.Minute)
-		if grown := w.Stats().Pending - before; grown > slots {
-			t.Errorf("the spool grew by %d samples while the store was away, want at most %d", grown, slots)
-		}
-		gate.open()
-		must(t, <-ended)
-		w.close()
-		is(t, "committed", c.Stats().Committed, f.Samples())
-		check(t, gate.Store, f)
-	})
-}
-
-// A gatedStore blocks all operations while it is shut.
-type gatedStore struct {
-	store.Store
-	mu   sync.Mutex
-	gate chan struct{} // nil while it is open
-}
-
-func (g *gatedStore) shut() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.gate = make(chan struct{})
-}
-
-func (g *gatedStore) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	close(g.gate)
-	g.gate = nil
-}
-
-func (g *gatedStore) wait() {
-	g.mu.Lock()
-	gate := g.gate
-	g.mu.Unlock()
-	if gate != nil {
-		<-gate
-	}
-}
-
-func (g *gatedStore) Sub(prefix string) store.Store { return within{g, prefix + "/"} }
-
-func (g *gatedStore) PutNew(name string, body []byte) error {
-	g.wait()
-	return g.Store.PutNew(name, body)
-}
-
-func (g *gatedStore) Put(name string, body []byte) error { g.wait(); return g.Store.Put(name, body) }
-
-func (g *gatedStore) Get(name string) ([]byte, error) { g.wait(); return g.Store.Get(name) }
-
-func (g *gatedStore) List(prefix, after string) iter.Seq2[store.Info, error] {
-	g.wait()
-	return g.Store.List(prefix, after)
 }
 
 // A worker that was lost for good is replaced. Its partitions are claimed once its heartbeat is 60 s old.

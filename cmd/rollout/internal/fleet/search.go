@@ -42,7 +42,7 @@ const recount = time.Second
 func (w *Worker) next(ctx context.Context) (*claimed, error) {
 	for {
 		if w.hasRoom() {
-			if err := w.awaitBeat(ctx); err != nil {
+			if err := w.awaitStore(ctx); err != nil {
 				return nil, err
 			}
 			c, done, err := w.find()

@@ -36,6 +36,9 @@ type Config struct {
 	// Damaged is called for each partition that the worker skips because its objects in the store are
 	// damaged. It must not block. Default: none.
 	Damaged func(error)
+	// Waits is called with true when the worker waits for the store, so that it starts no attempts and claims
+	// nothing, and with false when it continues. It must not block. Default: none.
+	Waits func(bool)
 	// Clock is the monotonic clock of the leases. Default: the clock of the machine.
 	Clock Clock
 }
@@ -73,6 +76,7 @@ type Worker struct {
 
 	mu      sync.Mutex
 	stopped bool // no dataset starts any more
+	waits   bool // the last argument of Config.Waits
 	pulse   pulse
 	claimed map[int]*claimed // by partition; a lost one stays until its samples have ended
 	sealed  map[int]bool     // partitions that are known to be sealed
@@ -92,6 +96,9 @@ func Open(cfg Config) (*Worker, error) {
 	}
 	if cfg.Damaged == nil {
 		cfg.Damaged = func(error) {}
+	}
+	if cfg.Waits == nil {
+		cfg.Waits = func(bool) {}
 	}
 	if cfg.Sink.FS == nil {
 		cfg.Sink.FS = sink.OS()
@@ -247,20 +254,6 @@ func (w *Worker) Unsealed() (n int) {
 		}
 	}
 	return n
-}
-
-// Admit waits until the worker has a fresh heartbeat. If another worker has claimed the partition of the
-// attempt's task, the error wraps collector.ErrMoved. Use the method as collector.Config.Admit.
-func (w *Worker) Admit(ctx context.Context, a collector.Attempt) error {
-	if err := w.awaitBeat(ctx); err != nil {
-		return err
-	}
-	p, c, lost := w.claimOf(a.Task.ID)
-	if lost {
-		w.settle(c, 1)
-		return moved(p)
-	}
-	return nil
 }
 
 // Append adds a sample to the dataset of its partition, like the method of sink.Dataset. If another worker

@@ -37,6 +37,8 @@ type Run struct {
 	Partitions int
 	// Logs reads the commit logs. The default is the log in the folder of the run.
 	Logs Source
+	// Wrap adds the name of the partition to an error from reading a shard. It can be nil.
+	Wrap func(log *sink.Log, err error) error
 }
 
 // A Source reads the commit logs of a run: one, or one per partition. It passes every commit to each, one at
@@ -88,7 +90,7 @@ func read(dir string, run Run) (*Report, []*sink.Log, error) {
 	r.Basis = basisOf(r, &run, entries)
 	if !r.takeOver(run.Last, logs) {
 		had := len(r.Problems)
-		newSurvey(r, logs, dir != "", done, run.Pass).run()
+		newSurvey(r, logs, dir != "", done, &run).run()
 		if len(r.Problems) > had {
 			r.Basis = ""
 		}

@@ -91,7 +91,8 @@ type Coverage struct {
 	Failed    int `json:"failed"`
 	// Skipped counts the samples that were cut by the tail policy or at their task's deadline. Late
 	// counts the samples that were cut at a deadline. Unstarted counts the samples that never
-	// started. It is nil without logs: such samples then count as remaining.
+	// started. It is nil without logs: such samples then count as
+	// remaining. Remaining includes the samples that a damaged partition hides.
 	Skipped   int  `json:"skipped"`
 	Late      int  `json:"late,omitempty"`
 	Unstarted *int `json:"unstarted,omitempty"`

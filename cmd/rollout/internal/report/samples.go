@@ -25,6 +25,7 @@ const maxExample = 300
 // none per token.
 type survey struct {
 	pass   float64
+	wrap   func(*sink.Log, error) error
 	logs   []*sink.Log
 	local  bool // the logs are in the folder of the run
 	report *Report
@@ -63,9 +64,9 @@ type failure struct {
 	started             time.Time
 }
 
-func newSurvey(r *Report, logs []*sink.Log, local bool, done keys, pass float64) *survey {
+func newSurvey(r *Report, logs []*sink.Log, local bool, done keys, run *Run) *survey {
 	return &survey{
-		pass: pass, logs: logs, local: local, report: r, done: done, groups: map[string]*group{}, attempts: map[int]*attemptSum{},
+		pass: run.Pass, wrap: run.Wrap, logs: logs, local: local, report: r, done: done, groups: map[string]*group{}, attempts: map[int]*attemptSum{},
 		line: newTimeline(), failed: map[string]failure{},
 	}
 }
@@ -82,7 +83,7 @@ func (s *survey) run() {
 		at := s.rows
 		for row, err := range log.Facts(shard) {
 			if err != nil {
-				s.problem(err)
+				s.problem(log, err)
 				break
 			}
 			s.row(row, at)
@@ -93,7 +94,7 @@ func (s *survey) run() {
 	for log, shard := range shardsIn(s.logs, sink.KindFailures) {
 		for f, err := range log.FailureFacts(shard) {
 			if err != nil {
-				s.problem(err)
+				s.problem(log, err)
 				break
 			}
 			s.failure(f)
@@ -117,7 +118,7 @@ const inNoShard = -2
 func (s *survey) waiting(log *sink.Log) (durable int) {
 	for w, err := range log.Waiting() {
 		if err != nil {
-			s.problem(err)
+			s.problem(log, err)
 			continue
 		}
 		if _, failed := s.failed[w.Key]; !failed {
@@ -137,8 +138,14 @@ func (r *Report) problem(what string, err error) {
 	}
 }
 
-func (s *survey) problem(err error) {
-	s.report.problem("not counted: ", err)
+// NotCounted records data that could not be read.
+func (r *Report) NotCounted(err error) { r.problem("not counted: ", err) }
+
+func (s *survey) problem(log *sink.Log, err error) {
+	if s.wrap != nil {
+		err = s.wrap(log, err)
+	}
+	s.report.NotCounted(err)
 }
 
 // row adds a row. The parameter at is the number of the row in the dataset, or inNoShard. The rows

@@ -60,7 +60,7 @@ type Info struct {
 // A Fleet names the fleet for which a worker collects.
 type Fleet struct {
 	ID       string `json:"id"`
-	Location string `json:"store"` // as the user gave it
+	Location string `json:"store"` // a URL, or an absolute path
 }
 
 // An Invocation is one process that collected into a run.

@@ -103,7 +103,7 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 // foreignLock returns the error for a lock file that is not a regular file. TakeLock does not lock
 // such a file, because it would then overwrite the file's target.
 func foreignLock(path, what string) error {
-	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s is not a run's lock file: it is %s", path, what)), "remove it, or pass another folder with --out")
+	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s is not a run's lock file: it is %s", path, what)), "move it away, or pass another folder with --out")
 }
 
 // sameFile reports whether path is still the path of f.

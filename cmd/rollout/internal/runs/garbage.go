@@ -35,15 +35,18 @@ func (r *Run) Clean(ctx context.Context, age time.Duration, dry bool, removed fu
 		}
 		return nil
 	}
-	err = r.Each(ctx, func(_ context.Context, _ int, d *Dataset) error {
+	damage, err := r.Each(ctx, func(_ context.Context, _ int, d *Dataset) error {
 		list, err := sink.Garbage(d.Store, now.Add(-age))
 		if err != nil {
-			return d.Wrap(err)
+			return err
 		}
 		return remove(d.Store, list)
 	})
 	if err != nil {
 		return r.Error(err)
+	}
+	if damage != nil {
+		return r.Damage(damage)
 	}
 	list, err := r.Fleet.Garbage(r.Store, now.Add(-age))
 	if err == nil {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -120,18 +121,63 @@ func (r *Run) Name() string {
 func (r *Run) NeedFolder(what string) error {
 	if r.Dir == "" {
 		return exit.Hint(exit.Usagef("%s: supported only for a run in a folder, not for %s", what, r.Location),
-			"restore the damaged objects from a copy, or from their earlier versions if the bucket keeps versions")
+			restore)
 	}
 	return nil
 }
 
 // Error adds the exit code, and the hint for damage, to an error from reading the run.
-func (r *Run) Error(err error) error { return runfolder.ReadError(r.Location, err) }
+func (r *Run) Error(err error) error {
+	if errors.Is(err, sink.ErrCorrupt) {
+		return r.Damage([]error{err})
+	}
+	return runfolder.ReadError(r.Location, err)
+}
 
-// Log reads the log of the dataset.
-func (d *Dataset) Log() (*sink.Log, error) {
-	log, err := sink.ReadLogIn(d.Store, d.dir, nil)
-	return log, d.Wrap(err)
+// Damage returns the error for damaged files of the run, or nil if the list is empty.
+func (r *Run) Damage(damage []error) error {
+	if len(damage) == 0 {
+		return nil
+	}
+	err := runfolder.DamageError(r.Location, damage)
+	if r.Dir != "" {
+		return err
+	}
+	return exit.Refuse(exit.Verify, err, "to list the damage, run rollout verify "+format.Shell(r.Location)+"; "+restore)
+}
+
+// restore is the remedy for damaged objects in a store.
+const restore = "restore the damaged objects from a copy, or from their earlier versions if the bucket keeps versions"
+
+// A Log is the log of a dataset.
+type Log struct {
+	*sink.Log
+	of *Dataset
+}
+
+// With returns the log with other commits.
+func (l *Log) With(commits []sink.Commit) *Log {
+	own := *l.Log
+	own.Commits = commits
+	return &Log{&own, l.of}
+}
+
+// Wrap adds the name of the partition to an error from reading the log's shards.
+func (l *Log) Wrap(err error) error { return l.of.Wrap(err) }
+
+// Log reads the log of the dataset. If it is damaged, the result contains the entries before the damage.
+func (d *Dataset) Log() (*Log, error) {
+	log, err := d.read(nil)
+	return &Log{log, d}, err
+}
+
+// read calls [sink.ReadLogIn]. It also returns a *sink.CorruptError if an entry in a store is missing.
+func (d *Dataset) read(each func(*sink.Commit)) (*sink.Log, error) {
+	log, err := sink.ReadLogIn(d.Store, d.dir, each)
+	if _, ok := errors.AsType[*sink.ShardError](err); ok && errors.Is(err, fs.ErrNotExist) {
+		err = &sink.CorruptError{Path: "_commits", Row: -1, Err: err}
+	}
+	return log, err
 }
 
 // Wrap adds the name of the partition to an error.
@@ -152,20 +198,26 @@ func (r *Run) Report(ctx context.Context, pass float64) (*report.Report, error) 
 	if r.Fleet != nil {
 		run.Partitions = len(r.Datasets)
 	}
-	run.Logs = func(each func(*sink.Commit)) ([]*sink.Log, error) {
-		logs, mu := make([]*sink.Log, len(r.Datasets)), sync.Mutex{}
-		return logs, r.Each(ctx, func(_ context.Context, i int, d *Dataset) (err error) {
-			logs[i], err = sink.ReadLogIn(d.Store, d.dir, func(c *sink.Commit) {
+	logs, damage := make([]*sink.Log, len(r.Datasets)), []error(nil)
+	run.Logs = func(each func(*sink.Commit)) (_ []*sink.Log, err error) {
+		var mu sync.Mutex
+		damage, err = r.Each(ctx, func(_ context.Context, i int, d *Dataset) (err error) {
+			logs[i], err = d.read(func(c *sink.Commit) {
 				mu.Lock()
 				defer mu.Unlock()
 				each(c)
 			})
-			return d.Wrap(err)
+			return err
 		})
+		return logs, err
 	}
+	run.Wrap = func(log *sink.Log, err error) error { return r.Datasets[slices.Index(logs, log)].Wrap(err) }
 	of, err := report.Read("", run)
 	if err != nil {
 		return nil, r.Error(err)
+	}
+	for _, err := range damage {
+		of.NotCounted(err)
 	}
 	return of, nil
 }
@@ -173,9 +225,11 @@ func (r *Run) Report(ctx context.Context, pass float64) (*report.Report, error) 
 // readers is the number of datasets of a fleet that are read at the same time.
 const readers = 8
 
-// Each calls read for each dataset, several at the same time, and returns the first error. i is the number of
-// the dataset.
-func (r *Run) Each(ctx context.Context, read func(ctx context.Context, i int, d *Dataset) error) error {
+// Each calls read for each dataset, several at the same time. i is the number of the dataset. Each returns the
+// first error, but damage of a partition does not end it: damage contains these errors in the order of the
+// partitions. All errors name the partition.
+func (r *Run) Each(ctx context.Context, read func(ctx context.Context, i int, d *Dataset) error) (damage []error, err error) {
+	found := make([]error, len(r.Datasets))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)
 	for i := range r.Datasets {
@@ -183,21 +237,33 @@ func (r *Run) Each(ctx context.Context, read func(ctx context.Context, i int, d 
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}
-			return read(ctx, i, &r.Datasets[i])
+			d := &r.Datasets[i]
+			err := d.Wrap(read(ctx, i, d))
+			if r.Fleet != nil && errors.Is(err, sink.ErrCorrupt) {
+				found[i], err = err, nil
+			}
+			return err
 		})
 	}
-	return g.Wait()
+	err = g.Wait()
+	for _, err := range found {
+		if err != nil {
+			damage = append(damage, err)
+		}
+	}
+	return damage, err
 }
 
-// Logs reads the logs of all datasets. The error has an exit code.
-func (r *Run) Logs(ctx context.Context) ([]*sink.Log, error) {
-	logs := make([]*sink.Log, len(r.Datasets))
-	err := r.Each(ctx, func(_ context.Context, i int, d *Dataset) (err error) {
+// Logs reads the logs of all datasets. If partitions are damaged, their logs contain the entries before the
+// damage. The error has an exit code.
+func (r *Run) Logs(ctx context.Context) (logs []*Log, damage []error, err error) {
+	logs = make([]*Log, len(r.Datasets))
+	damage, err = r.Each(ctx, func(_ context.Context, i int, d *Dataset) (err error) {
 		logs[i], err = d.Log()
 		return err
 	})
 	if err != nil {
-		return nil, r.Error(err)
+		return nil, nil, r.Error(err)
 	}
-	return logs, nil
+	return logs, damage, nil
 }

@@ -16,11 +16,11 @@ import (
 func (r *Run) Verify(ctx context.Context, o sink.VerifyOptions) (sum sink.VerifyReport, err error) {
 	reports := make([]sink.VerifyReport, len(r.Datasets))
 	var mu sync.Mutex
-	err = r.Each(ctx, func(ctx context.Context, i int, d *Dataset) (err error) {
+	damage, err := r.Each(ctx, func(ctx context.Context, i int, d *Dataset) (err error) {
 		own := o
 		own.Store = d.Store
 		if reports[i], err = sink.Verify(ctx, d.dir, own); err != nil {
-			return d.Wrap(err)
+			return err
 		}
 		if r.Fleet == nil {
 			return nil
@@ -34,6 +34,7 @@ func (r *Run) Verify(ctx context.Context, o sink.VerifyOptions) (sum sink.Verify
 	if err != nil {
 		return sum, r.Error(err)
 	}
+	sum.Problems, sum.ProblemCount = damage, int64(len(damage))
 	if len(reports) == 1 && r.Fleet == nil {
 		return reports[0], nil
 	}
@@ -72,7 +73,7 @@ func (r *Run) compare(d *Dataset) (found []error, err error) {
 	if exit.Code(err) == exit.Verify {
 		return []error{err}, nil
 	}
-	var log *sink.Log
+	var log *Log
 	if err == nil {
 		log, err = d.Log()
 	}

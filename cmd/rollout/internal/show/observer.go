@@ -180,6 +180,17 @@ func (o *Observer) Damaged(err error, first bool) {
 	}
 }
 
+// StoreBehind reports that the store takes the samples of a worker too slowly, or that this has ended.
+func (o *Observer) StoreBehind(behind bool) {
+	if behind {
+		o.Log.Warn("store behind")
+		o.Say("the store has not taken finished samples for 30 s: no samples start until it has")
+	} else {
+		o.Log.Info("store keeps up")
+		o.Say("the store has taken them: samples start again")
+	}
+}
+
 // Engine returns two callbacks for the poller of an inference engine's metrics. The first callback
 // takes new metrics and calls seen for each endpoint. The second callback takes the error if the
 // metrics cannot be fetched. Both callbacks must be called from the same goroutine.

@@ -189,8 +189,8 @@ func (s *Summary) AddUnscored(scored, unscored int) {
 // A storeCost counts requests to a bucket, including repeated requests.
 type storeCost struct {
 	Requests    int64            `json:"requests"`
-	ByKind      map[string]int64 `json:"by_kind"` // put, get, head, list, delete, other
-	PerThousand float64          `json:"per_1000_samples"`
+	ByKind      map[string]int64 `json:"by_kind"`                    // put, get, head, list, delete, other
+	PerThousand float64          `json:"per_1000_samples,omitempty"` // absent if no sample has ended
 	// Checks counts the requests that checked the bucket before the run. Requests excludes them.
 	Checks int64 `json:"checks"`
 }
@@ -309,8 +309,11 @@ func (s *Summary) text() string {
 	}
 	line("shards", "%d with %s%s", s.Shards, format.Bytes(s.Bytes), perToken)
 	if c := s.Store; c != nil {
-		line("store", "%s requests, %s per 1,000 samples: %s; and %s before, to check the bucket",
-			format.Count(c.Requests), format.Rate(c.PerThousand), Counted(c.ByKind), format.Count(c.Checks))
+		rate := ""
+		if c.PerThousand > 0 {
+			rate = ", " + format.Rate(c.PerThousand) + " per 1,000 samples"
+		}
+		line("store", "%s requests%s: %s; and %s before, to check the bucket", format.Count(c.Requests), rate, Counted(c.ByKind), format.Count(c.Checks))
 	}
 	line("time", "%s, %s samples/s, %s sampled tokens/s, %d attempts, %d of them retries", format.Duration(seconds(s.Seconds)),
 		format.Rate(format.PerSecond(s.ended()-s.Earlier.ended(), s.Seconds)), format.Rate(format.PerSecond(int(s.Sampled), s.Seconds)), s.Attempts, s.Retries)

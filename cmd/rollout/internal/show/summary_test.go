@@ -56,6 +56,11 @@ func TestSummaryStore(t *testing.T) {
 	if got := s.text(); !strings.Contains(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
+	s.Committed, s.Failed = s.Earlier.Committed, s.Earlier.Failed // no sample has ended
+	s.AddStore(map[string]int64{"put": 5}, map[string]int64{"put": 640})
+	if got := s.text(); !strings.Contains(got, "  store      5 requests: put 5; and 640 before, to check the bucket\n") {
+		t.Errorf("got\n%s", got)
+	}
 }
 
 // TestSummaryTaps checks that the summary shows what the taps saw, what is missing in their spools,

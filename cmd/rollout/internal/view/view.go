@@ -53,15 +53,19 @@ func (v *View) Name() string { return v.run.Name() }
 func (v *View) Refresh(ctx context.Context) error {
 	v.refresh.Lock()
 	defer v.refresh.Unlock()
-	logs, err := v.run.Logs(ctx) // without v.mu: a bucket can be slow
+	read, damage, err := v.run.Logs(ctx) // without v.mu: a bucket can be slow
+	if err == nil {
+		err = v.run.Damage(damage)
+	}
 	if err != nil {
 		return err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	last := int64(0)
-	for _, log := range logs {
+	last, logs := int64(0), make([]*sink.Log, len(read))
+	for i, log := range read {
 		last += log.Last()
+		logs[i] = log.Log
 	}
 	if v.revision > 0 && !v.broken && last == v.state.last {
 		return nil

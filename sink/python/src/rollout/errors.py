@@ -22,7 +22,7 @@ class NewerError(CorruptError):
 
 
 class StoreError(RolloutError):
-    """A bucket cannot be read: it is away, or it refuses the access."""
+    """A bucket cannot be read: it does not exist, it is away, or it refuses the access."""
 
 
 class StateError(RolloutError):

@@ -22,7 +22,6 @@ import json
 import logging
 import os
 import tempfile
-import threading
 import time
 import weakref
 from collections import deque
@@ -30,12 +29,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rollout._actors import GRACE, Reader, Worker
 from rollout._args import filepath, instance, integer, one_of, real, texts
 from rollout._types import Group, Path
-from rollout.collecting._child import Child, back_off, stop
+from rollout.collecting._child import Child
 from rollout.collecting._program import program
 from rollout.collecting._settings import Settings, settings
-from rollout.collecting.supervisor import LOCKED
 from rollout.collecting.tasks import Source
 from rollout.errors import CollectError, CorruptError, FolderError, ToleranceError
 from rollout.runs import _store as store
@@ -51,13 +50,6 @@ except ImportError as err:
     raise ImportError("rollout.ray needs Ray on all nodes: pip install ray", name=err.name) from err
 
 log = logging.getLogger("rollout.ray")
-
-AHEAD = 8
-"""The maximum number of groups in one answer of the reader. Two answers can wait in the object store."""
-GRACE = 30.0
-"""Seconds for a worker to end after SIGTERM."""
-TRIES = 12
-"""How many times in a row a process that crashes, or whose spool is locked, is started: for about a minute."""
 
 
 def collect(
@@ -99,6 +91,7 @@ def collect(
     filepath("out", out)
     if config is not None and not isinstance(config, Mapping):
         filepath("config", config)
+        store.local("config", config, "pass the path of a file")
     if not isinstance(server, str):
         texts("server", server, none=True)
     instance("model", model, str, "the handle of a model", none=True)
@@ -110,19 +103,18 @@ def collect(
     instance("state", state, Mapping, "a state from state_dict()", none=True)
     real("timeout", timeout, 0, none=True)
     _check(workers, spool, flags, env, num_cpus, resources)
-    url = os.fspath(out) if store.remote(out) else os.path.abspath(out)
+    url = _absolute(out)
     given = {"server": server, "model": model, "samples": samples}
     how = settings(config, given, flags, env)
     if flags or any(value is not None for value in (config, tasks, partitions, *given.values())):
         _plan(url, how, tasks, partitions)
-    elif not store.exists(store.join(url, "fleet.json")):
-        raise FolderError(f"{url}: no fleet", hint="pass tasks and settings to plan one")
+    fleet = _fleet(url)
     if config is not None and not isinstance(config, Mapping):  # other machines do not have the file
         with open(config, "rb") as file:
             how = replace(settings(None, given, flags, env), body=file.read())
     what: dict[str, Any] = {"where": where, "columns": columns and list(columns), "check": check}
     Following(url, after=state, **what)  # raises StateError
-    team = _start(url, workers, spool, how, num_cpus, resources)
+    team = _start(url, fleet, workers, spool, how, num_cpus, resources)
     return Groups(url, team, what, state, timeout)
 
 
@@ -136,22 +128,41 @@ def run(
     num_cpus: float = 1,
     resources: Mapping[str, float] | None = None,
 ) -> Workers:
-    """Start actors that run `rollout work` for a planned fleet, and return at once.
+    """Start actors that run `rollout work` for a planned fleet, and return at once. A second call adds workers.
 
     url: the URL or the shared folder of the fleet.
-    spool: the path of a folder on a local disk of each node. Each worker has a subfolder.
+    spool: the path of a folder on a local disk of each node, for any number of fleets. Each worker has a subfolder. If
+        a worker is killed, the next worker of the fleet on this node continues with its subfolder.
     flags: settings that differ from the plan, such as ["--server=http://10.0.0.7:8283"].
     env: variables that are added to the environment of the processes. They reach the nodes through Ray.
     num_cpus, resources: what each actor reserves on its node. Ray spreads the actors over the nodes. If a node
         dies, its actors start again on any node that has these resources, as soon as there is one.
+
+    Raises FolderError if there is no fleet, and StoreError if the bucket cannot be read.
     """
     filepath("url", url)
     _check(workers, spool, flags, env, num_cpus, resources)
-    return _start(os.fspath(url), workers, spool, settings(None, {}, flags, env), num_cpus, resources)
+    at = _absolute(url)
+    return _start(at, _fleet(at), workers, spool, settings(None, {}, flags, env), num_cpus, resources)
+
+
+def _absolute(path: Path) -> str:
+    """Return a URL, or the absolute path of a folder, because actors have other working directories."""
+    return os.fspath(path) if store.remote(path) else os.path.abspath(path)
+
+
+def _fleet(url: str) -> str:
+    """Return the id of a fleet."""
+    found = store.fleet(url)
+    if found is None:
+        store.names(url)  # raises StoreError if there is no bucket
+        raise FolderError(f"{url}: no fleet", hint="plan one: pass tasks and settings to rollout.ray.collect, or use `rollout plan`")
+    return found.id
 
 
 def _check(workers: int, spool: Path, flags: object, env: Any, num_cpus: float, resources: object) -> None:
     filepath("spool", spool)
+    store.local("spool", spool, "pass a folder on a local disk of each node")
     if not os.path.isabs(spool):
         raise ValueError(f"spool={os.fspath(spool)!r}: must be an absolute path, because it is a folder of other machines")
     integer("workers", workers, 0)
@@ -162,11 +173,11 @@ def _check(workers: int, spool: Path, flags: object, env: Any, num_cpus: float, 
     instance("resources", resources, Mapping, "a dict of numbers", none=True)
 
 
-def _start(url: str, workers: int, spool: Path, how: Settings, num_cpus: float, resources: Mapping[str, float] | None) -> Workers:
+def _start(url: str, fleet: str, workers: int, spool: Path, how: Settings, num_cpus: float, resources: Mapping[str, float] | None) -> Workers:
     actor = ray.remote(
         num_cpus=num_cpus, resources=dict(resources or {}), max_restarts=-1, max_task_retries=-1, max_concurrency=2, scheduling_strategy="SPREAD"
-    )(_Worker)
-    return Workers([actor.remote(url, os.path.join(spool, str(i)), how) for i in range(workers)])
+    )(Worker)
+    return Workers([actor.remote(url, os.path.join(spool, fleet), how) for _ in range(workers)])
 
 
 def _plan(url: str, how: Settings, tasks: Iterable[Mapping[str, Any]] | Path | None, partitions: int | None) -> None:
@@ -272,7 +283,7 @@ class Groups(contextlib.AbstractContextManager["Groups"], Iterator[Reference]):
         self.run, self.workers = url, workers
         self._what, self._timeout = what, timeout
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._reader = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here)(_Reader).remote(url, what)
+        self._reader = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here)(Reader).remote(url, what)
         self._asked: Any = None  # the answer of the reader that has not been received
         self._ready: deque[Reference] = deque()
         self._place = list((state or {}).get("partitions") or [None] * len(store.partitions(url)))  # after the last returned reference
@@ -339,67 +350,3 @@ def _result(ref: Any) -> Any:
     except RayError as err:  # for example, the actor cannot start
         lines = str(err).strip().splitlines()
         raise CollectError(f"Ray: {lines[-1 if 'creation task' in lines[0] else 0].strip()}") from None
-
-
-class _Worker:
-    """Keeps the process `rollout work` running on a node."""
-
-    def __init__(self, url: str, spool: str, how: Settings) -> None:
-        self._args = ["work", url, f"--spool={spool}", "--attached", "--json", *how.flags]
-        self._how, self._stopping = how, threading.Event()
-        # A worker needs some seconds after its grace period; see stop.
-        self._env = {**os.environ, "ROLLOUT_RUN_GRACE": f"{GRACE - 10:g}s", **how.env}
-        self._child: Child | None = None
-
-    def run(self) -> None:
-        """Return when all partitions are complete, or after stop. Raises CollectError."""
-        tries = 0
-        while not self._stopping.is_set():
-            begin = time.monotonic()
-            self._child = child = Child([program(), *self._args], self._env, self._how.secrets, self._how.body)
-            for event in child.events():
-                if event.get("event") == "warning":
-                    log.warning("%s", event.get("text") or event)
-            code = child.wait()
-            error = child.error(code)
-            if self._stopping.is_set() or error is None:
-                return
-            tries = 1 if time.monotonic() - begin > 60 else tries + 1
-            if tries >= TRIES or code != LOCKED and not child.crashed(code):  # locked: the process of a killed actor is ending
-                raise error
-            log.warning("%s; starting it again", error)
-            self._stopping.wait(back_off(tries - 1))
-
-    def stop(self) -> None:
-        """End the process."""
-        self._stopping.set()
-        if self._child is not None:
-            with contextlib.suppress(Exception):  # it has ended, or takes too long
-                self._child.process.terminate()
-                self._child.process.wait(GRACE)
-            stop([self._child], 2)
-
-
-class _Reader:
-    """Reads groups, and puts them into the object store of its node."""
-
-    def __init__(self, url: str, what: Mapping[str, Any]) -> None:
-        self._url, self._what = url, what
-        self._following: Following | None = None
-        self._end: list[Any] = []  # the place of _following
-
-    def take(self, place: list[Any]) -> list[tuple[Any, str, int, dict[str, Any]]]:
-        """Wait for the next group after a place. Return references to it and to more groups that are complete, or
-        nothing if the run has ended. The other values are the next fields of Reference."""
-        following = self._following if place == self._end else None
-        self._following = None  # after an error, begin again at the place
-        following = following or Following(self._url, after={"partitions": place}, **self._what)
-        found, end = [], list(place)
-        group = next(iter(following), None)
-        while group is not None:
-            number = following.origin
-            end[number] = following.cursor["partitions"][number]
-            found.append((ray.put(group), group.id, number, end[number]))
-            group = following.poll() if len(found) < AHEAD else None
-        self._following, self._end = following, end
-        return found

@@ -34,6 +34,7 @@ from rollout.collecting.merged import Merged, folders
 from rollout.collecting.supervisor import Supervisor
 from rollout.collecting.tasks import Source, Tasks
 from rollout.collecting.workers import Workers
+from rollout.runs._store import local
 from rollout.runs.log import Check
 from rollout.runs.select import Where
 
@@ -77,7 +78,7 @@ def collect(
         that the run already contains are not collected again. If tasks is a path, it names a JSON
         Lines file. If tasks is None, the tasks come from config and from calls of add() before
         drain().
-    out: the folder of the run.
+    out: the folder of the run. A run in a bucket is a fleet; see rollout.ray.collect.
     server, model, samples, max_ahead, max_lag, until_groups, min_std: the flags of `rollout
         collect` with these names. flags: more flags, such as ["--reward=exact"].
     env: variables that are added to the environment of the program.
@@ -107,13 +108,15 @@ def collect(
         initialized with more than one rank, otherwise False.
 
     Raises FileNotFoundError if the program is not found, StateError if the state is from another
-    run or ahead of this run's log, and FolderError if the run has another number of workers. If the
-    program fails, the next request for a group raises the error: UsageError, ServerError or another
-    subclass of CollectError.
+    run or ahead of this run's log, and FolderError if the run has another number of workers or the
+    folder contains a fleet. If the program fails, the next request for a group raises the error:
+    UsageError, ServerError or another subclass of CollectError.
     """
     if config is not None and not isinstance(config, Mapping):
         filepath("config", config)
+        local("config", config, "pass the path of a file")
     filepath("out", out)
+    local("out", out, "pass a folder; to collect into a bucket, use rollout.ray.collect or `rollout plan` and `rollout work`")
     one_of("ack", ack, ("auto", "manual"))
     one_of("check", check, ("sha256", "size"))
     instance("where", where, Where, "a rollout.Where", none=True)

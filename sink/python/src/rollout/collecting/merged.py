@@ -37,11 +37,13 @@ def partition(task_id: bytes, n: int) -> int:
 def folders(out: str, n: int) -> list[str]:
     """Return the folders of n collectors. If n is 1, this is the folder out itself.
 
-    Raises FolderError if the folder out belongs to another number of collectors.
+    Raises FolderError if the folder out belongs to another number of collectors or to a fleet.
     """
     names: list[str] = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # the program reports a file
         names = os.listdir(out)
+    if "fleet.json" in names:
+        raise FolderError(f"{out}: the folder contains a fleet", hint="collect it with rollout.ray.collect or `rollout work`, or use a new folder")
     had = {int(found[1]) for name in names if (found := _NAME.fullmatch(name))} or ({1} if "run.json" in names else {n})
     if had != {n}:
         number = min(had - {n})

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from rollout._types import Path
+from rollout.runs._store import local
 
 Task = dict[str, Any]
 Tasks = Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]]
@@ -46,6 +47,7 @@ class Source:
 
     def __init__(self, tasks: Tasks | Path | None) -> None:
         if isinstance(tasks, (str, os.PathLike)):
+            local("tasks", tasks, "pass the path of a file, or an iterable of dicts")
             tasks = of_file(os.fspath(tasks))
         if tasks is not None and (isinstance(tasks, (bytes, Mapping)) or not hasattr(tasks, "__iter__") and not hasattr(tasks, "__aiter__")):
             raise TypeError(f"tasks={tasks!r:.60}: must be an iterable of dicts with a prompt or messages")

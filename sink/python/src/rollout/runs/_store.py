@@ -20,14 +20,14 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rollout._types import Path
-from rollout.errors import SEE_VERIFY, CorruptError, NewerError, StoreError
+from rollout.errors import SEE_VERIFY, CorruptError, FolderError, NewerError, StoreError
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -36,10 +36,15 @@ POOL = 8
 """The maximum number of requests at the same time."""
 HANDLES = 4096
 """How many open objects a process remembers. An open object uses about 1 KB and no connection."""
+SCHEMA_VERSION = 1
+"""The version of the rows that this package reads."""
 COPIES = 256
 """How many Arrow shards of buckets a process keeps as unnamed local files."""
 CHUNK = 8 << 20
 """The number of bytes in a request for a whole object."""
+
+# The program accepts the same schemes: see IsURL in sink/store/location.go.
+_URL = re.compile(r"[a-z][a-z0-9+.-]+:/|(s3|gs|gcs|az|azure|abfss?|wasbs?):", re.IGNORECASE)
 
 # Match the end of an entry, and of fleet.json. It contains the SHA-256 of all earlier bytes.
 _ENTRY_SUM = re.compile(rb',"sha256":"([^"]{64})"}\n\Z')
@@ -47,8 +52,16 @@ _FLEET_SUM = re.compile(rb',\n  "sha256": "([^"]{64})"\n}\n\Z')
 
 
 def remote(path: Path) -> bool:
-    """Report whether a path is a URL."""
-    return "://" in os.fspath(path)
+    """Report whether a path is a URL. Without its two slashes it counts too, and every request for it raises ValueError:
+    pathlib.Path turns s3://bucket into s3:/bucket."""
+    text = os.fspath(path)
+    return "://" in text or _URL.match(text) is not None
+
+
+def local(name: str, path: Path, hint: str) -> None:
+    """Raise ValueError if an argument is a URL. The hint says what to pass instead."""
+    if remote(path):  # do not show it, because it can contain credentials
+        raise ValueError(f"{name}: a URL is not supported: {hint}")
 
 
 def join(folder: Path, *names: str) -> str:
@@ -93,6 +106,8 @@ def _system(process: int, base: str) -> Any:
 def _object(path: str) -> tuple[Any, str]:
     """Return the file system of an object, and the object's path in it."""
     url = urlsplit(path)
+    if not path[len(url.scheme) :].startswith("://"):
+        raise ValueError(f"{url.scheme}: the URL has no ://; pass s3://bucket/prefix as a string, because pathlib.Path removes a slash")
     if url.scheme != "s3" or not url.netloc:
         raise ValueError(f"{url.scheme}://: not supported: use a folder or s3://bucket/prefix")
     if "@" in url.netloc:
@@ -110,6 +125,8 @@ def failed(path: str, err: BaseException | None, opened: bool = True) -> None:
     if isinstance(err, OSError) and not isinstance(err, FileNotFoundError) and "AWS Error" in str(err):
         if opened:
             _open(path)
+        if "NO_SUCH_BUCKET" in str(err):
+            raise StoreError(f"{path}: the bucket does not exist: create it, or correct the URL") from err
         raise StoreError(f"{path}: {str(err).rstrip('. ')}; check the store, the network and the credentials") from err
 
 
@@ -160,7 +177,8 @@ def read(path: str) -> bytes:
 
 
 def names(folder: str) -> list[str]:
-    """Return the names of the files in a folder, or of none if there is no such folder. One request per 1,000 files."""
+    """Return the names of the files in a folder, or of none if there is no such folder. One request per 1,000 files. Raises
+    StoreError if there is no such bucket. Requests for single objects do not notice that."""
     if not remote(folder):
         try:
             return os.listdir(folder)
@@ -169,8 +187,11 @@ def names(folder: str) -> list[str]:
     from pyarrow.fs import FileSelector
 
     system, key = _object(folder)
-    with requests(folder, opened=False):
-        return [info.base_name for info in system.get_file_info(FileSelector(key, allow_not_found=True))]
+    try:
+        with requests(folder, opened=False):
+            return [info.base_name for info in system.get_file_info(FileSelector(key))]
+    except FileNotFoundError:
+        return []
 
 
 def size(path: str) -> int:
@@ -235,23 +256,52 @@ def compared(path: str, body: bytes, pattern: re.Pattern[bytes] = _ENTRY_SUM) ->
     return body
 
 
-def partitions(run: Path) -> list[str]:
-    """Return the folders of a fleet's partitions that have tasks, in order, or only `run` if it is not a fleet."""
+class Fleet(NamedTuple):
+    """The plan of a fleet."""
+
+    id: str
+    """The run id in the logs of all partitions."""
+    used: list[int]
+    """The numbers of the partitions that have tasks."""
+
+
+def fleet(run: Path) -> Fleet | None:
+    """Return the plan of a fleet, or None if there is no fleet.json."""
     path = join(run, "fleet.json")
     try:
         body = compared(path, read(path), _FLEET_SUM)
     except (FileNotFoundError, NotADirectoryError):
-        return [os.fspath(run)]
+        return None
     try:
         plan = json.loads(body)
-        if int(plan["version"]) > 1:
+        if int(plan["version"]) > 1 or int(plan["schema_version"]) > SCHEMA_VERSION:
             raise NewerError(f"{path}: written by a newer version of rollout; install that version of rollout-rl")
-        used = [number for number, part in enumerate(plan["partitions"]) if part["tasks"]]
+        found = Fleet(str(plan["id"]), [number for number, part in enumerate(plan["partitions"]) if part["tasks"]])
     except (ValueError, KeyError, TypeError) as err:
         raise CorruptError(f"{path}: invalid plan of a fleet: {err!r}{SEE_VERIFY}") from err
-    if not used:
-        raise CorruptError(f"{path}: invalid plan of a fleet: no partition has tasks{SEE_VERIFY}")
-    return [join(run, "partitions", f"{number:04d}") for number in used]
+    if not found.used or not re.fullmatch(r"\w[\w-]*", found.id):  # folders are named after the id
+        raise CorruptError(f"{path}: invalid plan of a fleet: no partition has tasks, or the id is not valid{SEE_VERIFY}")
+    return found
+
+
+def partitions(run: Path) -> list[str]:
+    """Return the folders of a fleet's partitions that have tasks, in order, or only `run` if it is not a fleet. Raises
+    FolderError for the spool of a worker."""
+    found = fleet(run)
+    if found is None:
+        _check_spool(run)
+        return [os.fspath(run)]
+    return [join(run, "partitions", f"{number:04d}") for number in found.used]
+
+
+def _check_spool(run: Path) -> None:
+    """Raise FolderError if a folder is the spool of a worker. It looks like a run without commits."""
+    try:
+        of = None if remote(run) else json.loads(read(join(run, "run.json")))["fleet"]["store"]
+    except (OSError, ValueError, LookupError, TypeError):  # a run; readers that need run.json report a damaged file
+        return
+    if of is not None:
+        raise FolderError(f"{os.fspath(run)}: the folder is the spool of a worker; the rows are in {of}", hint=f"pass {of!r}")
 
 
 def check_run(run: str) -> None:

@@ -47,8 +47,6 @@ from rollout.runs import _store as store
 
 VERSION = 1
 """The entry version that this package reads."""
-SCHEMA_VERSION = 1
-"""The schema version that this package reads."""
 LOOKS = 8
 """How many times the log is checked for an entry that seems to be missing, within 0.3 s. An entry
 can disappear during a listing because a merge replaces it."""
@@ -127,12 +125,12 @@ def _decoded(path: str, body: bytes) -> dict[str, Any]:
     try:
         entry: dict[str, Any] = json.loads(body)
         version, schema = entry["version"], entry["schema_version"]
-        newer = version > VERSION or schema > SCHEMA_VERSION
+        newer = version > VERSION or schema > store.SCHEMA_VERSION
     except (ValueError, KeyError, TypeError, RecursionError) as err:
         raise CorruptError(f"{path}: invalid entry: {err!r}{SEE_VERIFY}") from err
     if newer:
         raise NewerError(f"{path}: written by a newer version of rollout; install that version of rollout-rl")
-    if (version, schema) != (VERSION, SCHEMA_VERSION):
+    if (version, schema) != (VERSION, store.SCHEMA_VERSION):
         raise CorruptError(f"{path}: commit version {version}, schema version {schema}: both must be 1{SEE_VERIFY}")
     return entry
 
