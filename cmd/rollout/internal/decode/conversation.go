@@ -135,9 +135,6 @@ func (p *parser) endHead() {
 	}
 	name, rest, _ := strings.Cut(Text(p.tok, p.text), "\n")
 	p.text, p.head = p.text[:0], false
-	if p.mark.role != "" {
-		return
-	}
 	p.open.Content = rest
 	if p.open.Role = names[strings.TrimSpace(name)]; p.open.Role == "" {
 		p.open.Role = Tool

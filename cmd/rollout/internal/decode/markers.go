@@ -16,23 +16,19 @@ const (
 
 // A mark is a token with which a chat template begins or ends a message.
 type mark struct {
-	// role is the role of the message that begins. It is empty if the mark ends a message, or if the
-	// name of the role follows.
+	// role is the role of the message that begins. It is empty if the name of the role follows.
 	role string
-	// head ends the name of the role: a token, or a line break. If role is set, the name is ignored.
+	// head ends the name of the role: a token, or a line break. If role and head are empty, the mark
+	// ends a message.
 	head string
 }
 
 // forms lists the marks of chat templates. The first form whose marks are all tokens of the tokenizer
 // is the form of its model.
 var forms = []map[string]mark{
-	{"<|start_header_id|>": {head: "<|end_header_id|>"}, "<|eot_id|>": {}}, // Llama 3
-	{"<|header_start|>": {head: "<|header_end|>"}, "<|eot|>": {}},          // Llama 4
-	{ // Kimi K2
-		"<|im_system|>": {System, "<|im_middle|>"}, "<|im_user|>": {User, "<|im_middle|>"},
-		"<|im_assistant|>": {Assistant, "<|im_middle|>"}, "<|im_end|>": {},
-	},
-	{"<|im_start|>": {head: "\n"}, "<|im_end|>": {}}, // ChatML, such as Qwen
+	{"<|start_header_id|>": {head: "<|end_header_id|>"}, "<|eot_id|>": {}},                                                        // Llama 3
+	{"<|header_start|>": {head: "<|header_end|>"}, "<|eot|>": {}},                                                                 // Llama 4
+	{"<|im_start|>": {head: "\n"}, "<|im_end|>": {}},                                                                              // ChatML, such as Qwen
 	{"<|system|>": {role: System}, "<|user|>": {role: User}, "<|assistant|>": {role: Assistant}, "<|observation|>": {role: Tool}}, // GLM 4
 	{"<start_of_turn>": {head: "\n"}, "<end_of_turn>": {}},                                                                        // Gemma 3
 }
@@ -44,7 +40,7 @@ var names = map[string]string{
 }
 
 // ErrMarks means that the chat template of the tokenizer marks messages in an unknown way.
-var ErrMarks = errors.New("it marks the messages of a conversation in a way that rollout does not know (it knows ChatML, Llama 3 and 4, Kimi K2, GLM 4 and Gemma 3)")
+var ErrMarks = errors.New("it marks the messages of a conversation in a way that rollout does not know (it knows ChatML, Llama 3 and 4, GLM 4 and Gemma 3)")
 
 // A Decoder decodes the tokens of rows. It is safe for concurrent use.
 type Decoder struct {
