@@ -64,9 +64,14 @@ func (p *program) handOver(ctx context.Context, run *runs.Run, logs []*sink.Log,
 			if err != nil {
 				return err
 			}
-			lines, err := w.Write(s)
-			if n += lines; err != nil {
-				return err
+			for i := range s.Rows {
+				written, err := w.Write(&s.Rows[i])
+				if err != nil {
+					return err
+				}
+				if written {
+					n++
+				}
 			}
 		}
 		return w.End()

@@ -27,17 +27,7 @@ type atifWriter struct {
 }
 
 // Write implements Writer.
-func (a *atifWriter) Write(s *sink.StoredSample) (n int64, err error) {
-	for i := range s.Rows {
-		if err := a.row(&s.Rows[i]); err != nil {
-			return n, err
-		}
-		n++
-	}
-	return n, nil
-}
-
-func (a *atifWriter) row(r *sink.StoredRow) error {
+func (a *atifWriter) Write(r *sink.StoredRow) (bool, error) {
 	b := append(a.buf[:0], `{"schema_version":"`+schemaVersion+`","session_id":`...)
 	b = rowjson.AppendText(b, r.RolloutID)
 	b = rowjson.AppendText(append(b, `,"trajectory_id":`...), name(r))
@@ -68,7 +58,7 @@ func (a *atifWriter) row(r *sink.StoredRow) error {
 		}
 		if len(b) > 1<<20 { // the prompts of a row with many calls are long
 			if _, err := a.w.Write(b); err != nil {
-				return err
+				return false, err
 			}
 			b = b[:0]
 		}
@@ -82,7 +72,7 @@ func (a *atifWriter) row(r *sink.StoredRow) error {
 	}
 	a.buf = append(b, "}}\n"...)
 	_, err := a.w.Write(a.buf)
-	return err
+	return true, err
 }
 
 // endOfSampled returns the position after the last assistant span of the row.

@@ -34,13 +34,12 @@ func (f Format) Trains() bool { return f == Slime || f == Tinker }
 
 // Left counts what a format leaves out.
 type Left struct {
-	Failures   int64 // rows of failures
-	Unscored   int64 // rows without a reward
-	Filtered   int64 // rows with keep=false
-	Short      int64 // rows without a token before the first trained token, for tinker
-	Textless   int64 // samples whose messages are missing or have an unknown form
-	OddGroups  int64 // groups of slime that are written with more or fewer rows than group_size
-	OddSamples int64 // samples without rows and failures
+	Failures  int64 // rows of failures
+	Unscored  int64 // rows without a reward
+	Filtered  int64 // rows with keep=false
+	Short     int64 // rows without a token before the first trained token, for tinker
+	Textless  int64 // samples whose messages are missing or have an unknown form
+	OddGroups int64 // groups that slime cannot tell from their positions
 }
 
 // Complaints returns one line per reason for which something is left out.
@@ -56,7 +55,7 @@ func (l *Left) Complaints(f Format) (lines []string) {
 	add(l.Short, "row", "without a token before the first trained token")
 	add(l.Textless, "sample", "its messages are not stored or have an unknown form; with --tokenizer, the text comes from the tokens")
 	if l.OddGroups > 0 {
-		lines = append(lines, fmt.Sprintf("%s with more or fewer rows than samples: without --custom-reward-post-process-path, slime normalizes the rewards of the whole file as one group",
+		lines = append(lines, fmt.Sprintf("%s without exactly one row per sample (failures, forks or rows without a reward): without --custom-reward-post-process-path, slime normalizes the rewards of the whole file as one group",
 			format.Plural(l.OddGroups, "group")))
 	}
 	return lines
@@ -72,14 +71,14 @@ type Options struct {
 	Means Means
 }
 
-// A Writer writes samples in a format. Close writes the end and must be called once, also after an error. A
-// Writer is not safe for concurrent use.
+// A Writer writes rows in a format. The rows of a sample must be adjacent and in order. A Writer is not safe
+// for concurrent use.
 type Writer interface {
-	// Write writes the rows of a sample. It returns the number of entries that it wrote.
-	Write(s *sink.StoredSample) (int64, error)
-	// End writes what follows the last sample.
+	// Write writes a row. It reports whether the format contains the row.
+	Write(r *sink.StoredRow) (bool, error)
+	// End writes what follows the last row.
 	End() error
-	// Close releases the Writer.
+	// Close releases the Writer. It must be called once, also after an error.
 	Close() error
 }
 

@@ -16,22 +16,22 @@ type conversation struct {
 	stored   bool // the messages come from the column messages and describe the whole sample
 }
 
-// conversations returns one conversation per row. Without a decoder, it returns the stored conversation of the
-// sample, or none.
-func conversations(s *sink.StoredSample, d *decode.Decoder, left *Left) (all []conversation) {
+// conversationOf returns the conversation of a row. Without a decoder, it returns the stored conversation of
+// the sample for the first row of the sample, and false for its other rows.
+func conversationOf(r *sink.StoredRow, d *decode.Decoder, left *Left) (c conversation, ok bool) {
 	if d != nil {
-		for i := range s.Rows {
-			all = append(all, conversation{&s.Rows[i], d.Messages(&s.Rows[i]), false})
-		}
-		return all
+		return conversation{r, d.Messages(r), false}, true
 	}
-	if len(s.Rows) > 0 && s.Rows[0].Messages != nil {
-		if messages, err := decode.Stored(*s.Rows[0].Messages); err == nil {
-			return []conversation{{&s.Rows[0], messages, true}}
+	if r.SegmentIndex != 0 {
+		return c, false
+	}
+	if r.Messages != nil {
+		if messages, err := decode.Stored(*r.Messages); err == nil {
+			return conversation{r, messages, true}, true
 		}
 	}
 	left.Textless++
-	return nil
+	return c, false
 }
 
 // copied reports whether a message is an answer that the policy did not sample in this row.
@@ -50,25 +50,24 @@ type messagesWriter struct {
 }
 
 // Write implements Writer.
-func (w *messagesWriter) Write(s *sink.StoredSample) (n int64, err error) {
-	for _, c := range conversations(s, w.options.Decoder, w.left) {
-		b := append(w.buf[:0], `{"messages":[`...)
-		for i := range c.messages {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = appendMessage(b, &c.messages[i])
-			if c.copied(&c.messages[i]) {
-				b = append(b[:len(b)-1], `,"weight":0}`...)
-			}
-		}
-		w.buf = append(appendIdentity(append(b, ']', ','), &c), "}\n"...)
-		if _, err := w.w.Write(w.buf); err != nil {
-			return n, err
-		}
-		n++
+func (w *messagesWriter) Write(r *sink.StoredRow) (bool, error) {
+	c, ok := conversationOf(r, w.options.Decoder, w.left)
+	if !ok {
+		return false, nil
 	}
-	return n, nil
+	b := append(w.buf[:0], `{"messages":[`...)
+	for i := range c.messages {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendMessage(b, &c.messages[i])
+		if c.copied(&c.messages[i]) {
+			b = append(b[:len(b)-1], `,"weight":0}`...)
+		}
+	}
+	w.buf = append(appendIdentity(append(b, ']', ','), &c), "}\n"...)
+	_, err := w.w.Write(w.buf)
+	return true, err
 }
 
 func appendMessage(b []byte, m *decode.Message) []byte {

@@ -51,27 +51,23 @@ func newSlime(w io.Writer, left *Left) (*slimeWriter, error) {
 }
 
 // Write implements Writer.
-func (w *slimeWriter) Write(s *sink.StoredSample) (n int64, err error) {
-	for i := range s.Rows {
-		r := &s.Rows[i]
-		if !w.left.trainable(r) {
-			continue
-		}
-		w.buf = appendSample(w.buf[:0], r)
-		if _, err := w.spool.Write(w.buf); err != nil {
-			return n, err
-		}
-		id := sink.IDOf(r.GroupID)
-		g := w.byID[id]
-		if g == nil {
-			g = &slimeGroup{size: r.GroupSize}
-			w.byID[id], w.groups = g, append(w.groups, g)
-		}
-		g.rows = append(g.rows, slimeRow{w.at, int32(len(w.buf)), r.SampleIndex, r.SegmentIndex})
-		w.at += int64(len(w.buf))
-		n++
+func (w *slimeWriter) Write(r *sink.StoredRow) (bool, error) {
+	if !w.left.trainable(r) {
+		return false, nil
 	}
-	return n, nil
+	w.buf = appendSample(w.buf[:0], r)
+	if _, err := w.spool.Write(w.buf); err != nil {
+		return false, err
+	}
+	id := sink.IDOf(r.GroupID)
+	g := w.byID[id]
+	if g == nil {
+		g = &slimeGroup{size: r.GroupSize}
+		w.byID[id], w.groups = g, append(w.groups, g)
+	}
+	g.rows = append(g.rows, slimeRow{w.at, int32(len(w.buf)), r.SampleIndex, r.SegmentIndex})
+	w.at += int64(len(w.buf))
+	return true, nil
 }
 
 // appendSample appends the members of a Sample that do not depend on its position.

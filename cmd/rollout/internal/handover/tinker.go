@@ -2,6 +2,7 @@ package handover
 
 import (
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/rowjson"
@@ -49,33 +50,17 @@ type tinkerWriter struct {
 }
 
 // Write implements Writer.
-func (w *tinkerWriter) Write(s *sink.StoredSample) (n int64, err error) {
-	for i := range s.Rows {
-		r := &s.Rows[i]
-		if !w.left.trainable(r) {
-			continue
-		}
-		if !trainedAfterFirst(r) {
-			w.left.Short++
-			continue
-		}
-		w.buf = w.append(w.buf[:0], r)
-		if _, err := w.w.Write(w.buf); err != nil {
-			return n, err
-		}
-		n++
+func (w *tinkerWriter) Write(r *sink.StoredRow) (bool, error) {
+	if !w.left.trainable(r) {
+		return false, nil
 	}
-	return n, nil
-}
-
-// trainedAfterFirst reports whether a token after the first one is trained on.
-func trainedAfterFirst(r *sink.StoredRow) bool {
-	for _, m := range r.LossMask[1:] {
-		if m != 0 {
-			return true
-		}
+	if !slices.Contains(r.LossMask[1:], 1) {
+		w.left.Short++
+		return false, nil
 	}
-	return false
+	w.buf = w.append(w.buf[:0], r)
+	_, err := w.w.Write(w.buf)
+	return true, err
 }
 
 func (w *tinkerWriter) append(b []byte, r *sink.StoredRow) []byte {

@@ -32,14 +32,12 @@ func NewTraces(dir string, o Options, left *Left) Writer {
 }
 
 // Write implements Writer.
-func (w *tracesWriter) Write(s *sink.StoredSample) (n int64, err error) {
-	for _, c := range conversations(s, w.options.Decoder, w.left) {
-		if err := w.file(&c); err != nil {
-			return n, err
-		}
-		n++
+func (w *tracesWriter) Write(r *sink.StoredRow) (bool, error) {
+	c, ok := conversationOf(r, w.options.Decoder, w.left)
+	if !ok {
+		return false, nil
 	}
-	return n, nil
+	return true, w.file(&c)
 }
 
 // safe matches keys that are safe as the name of a file. The keys of an import can be any text.
