@@ -52,14 +52,15 @@ the run's tokenizer. Without a tokenizer, hf-traces and openai-messages use the 
 the run stored (output.messages). Tool calls in the form of Qwen and Hermes become tool_calls;
 others stay text.
 
-slime and tinker contain only rows for training: those with a reward and without keep=false.
-slime is one training step; its groups are contiguous. The advantages of tinker are the
-reward minus the mean of the group. What a format leaves out is reported.
+slime and tinker contain only rows for training: rows with a reward and without keep=false.
+slime writes one training step, in which the groups are contiguous. The advantages of tinker
+are the reward minus the mean of the group. export reports what a format leaves out.
 
-import reads jsonl and atif back, bit for bit. jsonl writes arrays, JSON values as strings,
-times in microseconds since 1970. Floats round-trip exactly; "NaN", "Infinity" and "-Infinity"
-stand for values that JSON lacks. Only jsonl contains failures: --kind failures writes
-them instead of the rows. --kind all writes the whole run in commit order: a header line, rows,
+import converts jsonl and atif to a run with the same rows, bit for bit. In jsonl, token ids,
+loss mask and log-probabilities are arrays, JSON values are strings, and times are
+microseconds since 1970. Floats round-trip exactly; "NaN", "Infinity" and "-Infinity" stand
+for values that JSON lacks. Only jsonl contains failures: --kind failures writes the failures
+instead of the rows. --kind all writes the whole run in commit order: a header line, rows,
 failures, and samples with neither.`,
 		Annotations: exits("Exit status: 0 written, 2 usage error, 6 RUN cannot be read or FILE cannot be written, 7 RUN is not a run folder, 9 RUN is damaged."),
 		Example: `  rollout export run1 | jq -c '[.task_id, .reward]'

@@ -156,7 +156,7 @@ func (p *program) decoder(run *runs.Run, logs []*sink.Log, f handover.Format, to
 		return nil, nil
 	}
 	if err != nil {
-		return nil, exit.Usagef("%s: the chat template of the model in %s cannot be read back: %w", key, path, err)
+		return nil, exit.Usagef("%s: rollout cannot split the text of this model into messages, because %w", path, err)
 	}
 	return d, nil
 }

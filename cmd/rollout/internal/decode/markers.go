@@ -40,7 +40,7 @@ var names = map[string]string{
 }
 
 // ErrMarks means that the chat template of the tokenizer marks messages in an unknown way.
-var ErrMarks = errors.New("it marks the messages of a conversation in a way that rollout does not know (it knows ChatML, Llama 3 and 4, GLM 4 and Gemma 3)")
+var ErrMarks = errors.New("its chat template is not known (known are ChatML, Llama 3 and 4, GLM 4 and Gemma 3)")
 
 // A Decoder decodes the tokens of rows. It is safe for concurrent use.
 type Decoder struct {
