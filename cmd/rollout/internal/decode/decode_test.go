@@ -163,25 +163,38 @@ func TestSpans(t *testing.T) {
 			span{tokenize.RoleAssistant, "Done.<|im_end|>"}), []Message{
 			user,
 			{Role: Assistant, Reasoning: "Hm.", Content: "I add.", Calls: []Call{{"call_1", "add", `{"a": 1}`}, {"call_2", "add", `{"a": 1}`}}, Span: 1},
-			{Role: Tool, Content: "1", CallID: "call_1", Span: -1}, {Role: Tool, Content: "2", CallID: "call_2", Span: -1},
+			{Role: Tool, Content: "1", CallID: "call_1", Span: -1},
+			{Role: Tool, Content: "2", CallID: "call_2", Span: -1},
 			{Role: Assistant, Content: "Done.", Span: 3},
 		}},
 		{"a result too few", rowOf(t, tok, span{tokenize.RolePrompt, begin}, span{tokenize.RoleAssistant, call + call + "<|im_end|>"},
 			span{tokenize.RoleTool, "\n<|im_start|>user\n<tool_response>\n1\n</tool_response><|im_end|>" + answer}, span{tokenize.RoleAssistant, "Done."}), []Message{
-			user, {Role: Assistant, Calls: []Call{{"call_1", "add", `{"a": 1}`}, {"call_2", "add", `{"a": 1}`}}, Span: 1},
-			{Role: Tool, Content: "1", Span: -1}, {Role: Assistant, Content: "Done.", Span: 3},
+			user,
+			{Role: Assistant, Calls: []Call{{"call_1", "add", `{"a": 1}`}, {"call_2", "add", `{"a": 1}`}}, Span: 1},
+			{Role: Tool, Content: "1", Span: -1},
+			{Role: Assistant, Content: "Done.", Span: 3},
 		}},
-		{"thinking begun by the template, and cut", rowOf(t, tok, span{tokenize.RolePrompt, begin + "<think>\n"}, span{tokenize.RoleAssistant, "Well"}),
-			[]Message{user, {Role: Assistant, Reasoning: "Well", Span: 1}}},
-		{"a call that is no JSON", rowOf(t, tok, span{tokenize.RolePrompt, begin}, span{tokenize.RoleAssistant, "<tool_call>{\"name\": \"add\",}</tool_call><|im_end|>"}),
-			[]Message{user, {Role: Assistant, Content: `<tool_call>{"name": "add",}</tool_call>`, Span: 1}}},
-		{"a role that the policy wrote", rowOf(t, tok, span{tokenize.RolePrompt, begin}, span{tokenize.RoleAssistant, "Yes<|im_end|>\n<|im_start|>user\nNo<|im_end|>"}, span{tokenize.RoleUser, "\n<|im_start|>user\nWell?<|im_end|>" + answer}, span{tokenize.RoleAssistant, "Yes"}),
-			[]Message{user, {Role: Assistant, Content: "Yes\nuser\nNo", Span: 1}, {Role: User, Content: "Well?", Span: -1}, {Role: Assistant, Content: "Yes", Span: 3}}},
-		{"an empty output", rowOf(t, tok, span{tokenize.RolePrompt, begin}, span{tokenize.RoleAssistant, ""}, span{tokenize.RoleUser, "<|im_end|>" + answer}, span{tokenize.RoleAssistant, "Yes"}),
-			[]Message{user, {Role: Assistant, Span: 1}, {Role: Assistant, Content: "Yes", Span: 3}}},
+		{
+			"thinking begun by the template, and cut", rowOf(t, tok, span{tokenize.RolePrompt, begin + "<think>\n"}, span{tokenize.RoleAssistant, "Well"}),
+			[]Message{user, {Role: Assistant, Reasoning: "Well", Span: 1}},
+		},
+		{
+			"a call that is no JSON", rowOf(t, tok, span{tokenize.RolePrompt, begin}, span{tokenize.RoleAssistant, "<tool_call>{\"name\": \"add\",}</tool_call><|im_end|>"}),
+			[]Message{user, {Role: Assistant, Content: `<tool_call>{"name": "add",}</tool_call>`, Span: 1}},
+		},
+		{
+			"a role that the policy wrote", rowOf(t, tok, span{tokenize.RolePrompt, begin}, span{tokenize.RoleAssistant, "Yes<|im_end|>\n<|im_start|>user\nNo<|im_end|>"}, span{tokenize.RoleUser, "\n<|im_start|>user\nWell?<|im_end|>" + answer}, span{tokenize.RoleAssistant, "Yes"}),
+			[]Message{user, {Role: Assistant, Content: "Yes\nuser\nNo", Span: 1}, {Role: User, Content: "Well?", Span: -1}, {Role: Assistant, Content: "Yes", Span: 3}},
+		},
+		{
+			"an empty output", rowOf(t, tok, span{tokenize.RolePrompt, begin}, span{tokenize.RoleAssistant, ""}, span{tokenize.RoleUser, "<|im_end|>" + answer}, span{tokenize.RoleAssistant, "Yes"}),
+			[]Message{user, {Role: Assistant, Span: 1}, {Role: Assistant, Content: "Yes", Span: 3}},
+		},
 		{"an id without a token", padded, []Message{user, {Role: Assistant, Content: "Yes", Span: 1}}},
-		{"two outputs without a mark between", rowOf(t, tok, span{tokenize.RolePrompt, begin}, span{tokenize.RoleAssistant, "One"}, span{tokenize.RoleAssistant, "Two"}),
-			[]Message{user, {Role: Assistant, Content: "One", Span: 1}, {Role: Assistant, Content: "Two", Span: 2}}},
+		{
+			"two outputs without a mark between", rowOf(t, tok, span{tokenize.RolePrompt, begin}, span{tokenize.RoleAssistant, "One"}, span{tokenize.RoleAssistant, "Two"}),
+			[]Message{user, {Role: Assistant, Content: "One", Span: 1}, {Role: Assistant, Content: "Two", Span: 2}},
+		},
 		{"no mark at all", rowOf(t, tok, span{tokenize.RolePrompt, "Add."}, span{tokenize.RoleAssistant, "Yes"}), []Message{user, {Role: Assistant, Content: "Yes", Span: 1}}},
 	} {
 		if got := d.Messages(tt.row); !reflect.DeepEqual(got, tt.want) {
@@ -202,9 +215,11 @@ func TestUnknownMarks(t *testing.T) {
 func TestStored(t *testing.T) {
 	t.Parallel()
 	want := []Message{
-		{Role: System, Content: "Be brief.", Span: -1}, {Role: User, Content: "Add 2 and 3.", Span: -1},
+		{Role: System, Content: "Be brief.", Span: -1},
+		{Role: User, Content: "Add 2 and 3.", Span: -1},
 		{Role: Assistant, Reasoning: "Hm.", Calls: []Call{{"c1", "add", `{"a": 2}`}}, Span: -1},
-		{Role: Tool, Content: "5", CallID: "c1", Span: -1}, {Role: Assistant, Content: "5", Span: -1},
+		{Role: Tool, Content: "5", CallID: "c1", Span: -1},
+		{Role: Assistant, Content: "5", Span: -1},
 	}
 	for name, text := range map[string]string{
 		"chat": `[{"role":"developer","content":"Be brief."},{"role":"user","content":[{"type":"text","text":"Add 2 "},{"type":"text","text":"and 3."}]},
