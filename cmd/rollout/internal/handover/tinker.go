@@ -65,12 +65,7 @@ func (w *tinkerWriter) Write(r *sink.StoredRow) (bool, error) {
 
 func (w *tinkerWriter) append(b []byte, r *sink.StoredRow) []byte {
 	n := len(r.InputIDs) - 1
-	advantages := make([]float32, n)
-	for i, m := range r.LossMask[1:] {
-		if m != 0 {
-			advantages[i] = w.means.advantage(r)
-		}
-	}
+	advantage := strconv.AppendFloat(nil, float64(w.means.advantage(r)), 'g', -1, 32)
 	end := func(b []byte, dtype string) []byte {
 		b = append(append(append(b, `,"dtype":"`...), dtype...), `","shape":[`...)
 		return append(appendInt(b, n), `]}`...)
@@ -78,7 +73,18 @@ func (w *tinkerWriter) append(b []byte, r *sink.StoredRow) []byte {
 	b = rowjson.AppendIDs(append(b, `{"datum":{"model_input":{"chunks":[{"type":"encoded_text","tokens":`...), r.InputIDs[:n])
 	b = rowjson.AppendIDs(append(b, `}]},"loss_fn_inputs":{"target_tokens":{"data":`...), r.InputIDs[1:])
 	b = rowjson.AppendFloats(append(end(b, "int64"), `,"logprobs":{"data":`...), r.Logprobs[1:])
-	b = rowjson.AppendFloats(append(end(b, "float32"), `,"advantages":{"data":`...), advantages)
+	b = append(end(b, "float32"), `,"advantages":{"data":[`...)
+	for i, m := range r.LossMask[1:] {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if m == 0 {
+			b = append(b, '0')
+		} else {
+			b = append(b, advantage...)
+		}
+	}
+	b = append(b, ']')
 	b = rowjson.AppendText(append(end(b, "float32"), `}},"sample_key":`...), r.SampleKey)
 	b = appendInt(append(b, `,"segment_index":`...), int(r.SegmentIndex))
 	b = rowjson.AppendText(append(b, `,"group_id":`...), r.GroupID)
