@@ -164,6 +164,7 @@ def tinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         Wire=importlib.import_module("tinker.types._pydantic_types.datum").Datum,
         Datum=importlib.import_module("tinker.types.datum").Datum,
         TensorData=importlib.import_module("tinker.types.tensor_data").TensorData,
+        ModelInput=importlib.import_module("tinker.types.model_input").ModelInput,
     )
     for name in set(sys.modules) - had:
         if name.split(".")[0] in ("tinker", "sniffio"):
@@ -171,9 +172,11 @@ def tinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def check_tinker(tinker: Any, line: Row, row: Row, advantage: float) -> None:
-    wire = tinker.Wire.model_validate(line["datum"])
-    inputs = {k: tinker.TensorData(data=t.data, dtype=t.dtype, shape=t.shape) for k, t in wire.loss_fn_inputs.items()}
-    datum = tinker.Datum(model_input=wire.model_input, loss_fn_inputs=inputs)
+    assert tinker.Wire.model_validate(line["datum"]).model_dump(exclude_none=True) == line["datum"]
+    # as in sink/README.md
+    tokens = line["datum"]["model_input"]["chunks"][0]["tokens"]
+    inputs = {name: tinker.TensorData(**tensor) for name, tensor in line["datum"]["loss_fn_inputs"].items()}
+    datum = tinker.Datum(model_input=tinker.ModelInput.from_ints(tokens), loss_fn_inputs=inputs)
     got = {k: t.to_numpy() for k, t in datum.loss_fn_inputs.items()}
     # tinker_cookbook/rl/data_processing.py: the input lacks the last token; the rest is about the next token
     assert datum.model_input.to_ints() == row["input_ids"][:-1]
