@@ -80,7 +80,7 @@ func (p *program) handOver(ctx context.Context, run *runs.Run, logs []*sink.Log,
 		err = runfolder.NewFolder(o.out, func(dir string) error { return write(handover.NewTraces(dir, options, left)) })
 	} else {
 		err = p.writeOut(o.out, func(w io.Writer) error {
-			to, err := handover.NewWriter(f, w, options, left)
+			to, err := handover.NewWriter(f, interruptedWriter{ctx, w}, options, left)
 			if err != nil {
 				return err
 			}
@@ -110,6 +110,19 @@ func (p *program) handOver(ctx context.Context, run *runs.Run, logs []*sink.Log,
 	return nil
 }
 
+// An interruptedWriter fails after ctx has ended. slime writes most of its file after the last row.
+type interruptedWriter struct {
+	ctx context.Context
+	io.Writer
+}
+
+func (w interruptedWriter) Write(p []byte) (int, error) {
+	if err := context.Cause(w.ctx); err != nil {
+		return 0, err
+	}
+	return w.Writer.Write(p)
+}
+
 // prepare counts the failures that the format leaves out, and reads the rewards of all groups for the
 // advantages of tinker.
 func (o *exportOptions) prepare(ctx context.Context, logs []*sink.Log, f handover.Format, options *handover.Options, left *handover.Left) error {
@@ -136,8 +149,8 @@ func (o *exportOptions) prepare(ctx context.Context, logs []*sink.Log, f handove
 // run stored. Nothing has been written before.
 func (p *program) decoder(run *runs.Run, logs []*sink.Log, f handover.Format, tokenizer string) (*decode.Decoder, error) {
 	key, path, digest := "tokenizer", run.Info.TokenizerPath(run.Dir), run.Info.Model.Tokenizer()
-	if tokenizer != "" {
-		key, path, digest = "--tokenizer", tokenizer, ""
+	if tokenizer != "" { // another tokenizer would give another text
+		key, path = "--tokenizer", tokenizer
 	}
 	stored := f != handover.ATIF && storesMessages(logs)
 	if path == "" {
