@@ -36,8 +36,6 @@ type parser struct {
 	// head is true while the name of a role is expected. The end of the name is the mark's head.
 	head bool
 	mark mark
-	// begun is true if the last sampled token began the open message, and no text followed.
-	begun bool
 }
 
 // Messages returns the messages of the row. Every assistant span becomes one message, even if it has no
@@ -52,19 +50,15 @@ func (d *Decoder) Messages(r *sink.StoredRow) []Message {
 			p.context(tokenize.Role(role), ids)
 		}
 	}
-	if !p.begun {
-		p.close()
-	}
+	p.close()
 	return p.finish()
 }
 
 // sampled adds the tokens of an assistant span. Their marks begin no message, but a mark at the end
-// ends the message. Some models stop at the mark that begins the next message.
+// ends the message. Some models stop at the mark that begins the next message; the span after it determines
+// the role of that message.
 func (p *parser) sampled(span int, ids []int32) {
 	p.endHead()
-	if p.begun {
-		p.open, p.begun = nil, false
-	}
 	if p.open == nil || p.open.Role != Assistant || p.open.Span >= 0 {
 		p.close()
 		p.open = &Message{Role: Assistant, Span: -1}
@@ -74,16 +68,12 @@ func (p *parser) sampled(span int, ids []int32) {
 	if n := len(ids); n > 0 {
 		if m, ok := p.marks[ids[n-1]]; ok && m.head == "" {
 			p.close()
-			if m.role != "" {
-				p.open, p.begun = &Message{Role: m.role, Span: -1}, true
-			}
 		}
 	}
 }
 
 // context adds the tokens of another span.
 func (p *parser) context(role tokenize.Role, ids []int32) {
-	p.begun = p.begun && len(ids) == 0
 	for _, id := range ids {
 		m, ok := p.marks[id]
 		switch {

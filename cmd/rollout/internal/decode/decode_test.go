@@ -203,6 +203,22 @@ func TestSpans(t *testing.T) {
 	}
 }
 
+// GLM stops at the mark that begins the next message. If no message follows, there is none.
+func TestSampledMark(t *testing.T) {
+	t.Parallel()
+	tok, d := decoderOf(t, "glm4.5")
+	spans := []span{{tokenize.RolePrompt, "[gMASK]<sop><|user|>\nHi.<|assistant|>\n"}, {tokenize.RoleAssistant, "Yo.<|user|>"}}
+	want := []Message{{Role: User, Content: "Hi.", Span: -1}, {Role: Assistant, Content: "Yo.", Span: 1}}
+	if got := d.Messages(rowOf(t, tok, spans...)); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	spans = append(spans, span{tokenize.RoleUser, "\nBye.<|assistant|>\n"}, span{tokenize.RoleAssistant, "Bye."})
+	want = append(want, Message{Role: User, Content: "Bye.", Span: -1}, Message{Role: Assistant, Content: "Bye.", Span: 3})
+	if got := d.Messages(rowOf(t, tok, spans...)); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 // A model whose marks are unknown is refused.
 func TestUnknownMarks(t *testing.T) {
 	t.Parallel()

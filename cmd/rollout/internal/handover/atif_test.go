@@ -144,6 +144,7 @@ func TestUnscored(t *testing.T) {
 func TestHostileTrajectory(t *testing.T) {
 	t.Parallel()
 	text, _ := exported(t, ATIF, storedOf(t, shapes(t)["plain"][1:2]))
+	calls, _ := exported(t, ATIF, storedOf(t, shapes(t)["plain"][:1])) // two
 	swap := func(from, to string) string {
 		if !strings.Contains(text, from) {
 			t.Fatalf("the line has no %s: %s", from, text)
@@ -156,6 +157,7 @@ func TestHostileTrajectory(t *testing.T) {
 		{"of another program", swap(`"rollout":{`, `"other":{`), "extra.rollout"},
 		{"no metrics", swap(`"metrics"`, `"measured"`), "no step has metrics"},
 		{"an id less", swap(`"completion_token_ids":[151667,`, `"completion_token_ids":[`), "ends at token"},
+		{"another prompt of the first call", strings.Replace(calls, `"prompt_token_ids":[151644,`, `"prompt_token_ids":[151645,`, 1), "are not tokens 0 to"},
 		{"another prompt", swap(`"prompt_token_ids":[151644,`, `"prompt_token_ids":[0,151644,`), "ends at token"},
 		{"a log-probability less", swap(`"logprobs":[`, `"logprobs":[], "other":[`), "log-probabilities"},
 		{"another span", swap(`"turn_offsets":[0,`, `"turn_offsets":[0,1,`), "turn_offsets"},

@@ -39,7 +39,8 @@ func TestMessages(t *testing.T) {
 		want := `{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Add 2 and 3."},` +
 			`{"role":"assistant","content":"I add.","tool_calls":[{"id":"call_1","type":"function","function":{"name":"add","arguments":"{\"a\": 2}"}}],"weight":0},` +
 			`{"role":"tool","content":"5","tool_call_id":"call_1"},{"role":"assistant","content":"It is 5.","reasoning_content":"Hm."}],"reward":`
-		if line := strings.Split(text, "\n")[1]; !strings.HasPrefix(line, want) {
+		at := slices.IndexFunc(rows, func(s *sink.StoredSample) bool { return s.Rows[0].SegmentIndex == 1 })
+		if line := strings.Split(text, "\n")[at]; !strings.HasPrefix(line, want) {
 			t.Errorf("%s\nwant %s", line, want)
 		}
 	}
@@ -82,7 +83,8 @@ func TestTraces(t *testing.T) {
 	if err != nil || len(files) != len(rows) {
 		t.Fatalf("%d files, want %d: %v, %v", len(files), len(rows), files, err)
 	}
-	c := conversation{row: &rows[1].Rows[0]}
+	at := slices.IndexFunc(rows, func(s *sink.StoredSample) bool { return s.Rows[0].SegmentIndex == 1 })
+	c := conversation{row: &rows[at].Rows[0]}
 	body, err := os.ReadFile(filepath.Join(dir, c.path()))
 	if err != nil {
 		t.Fatal(err)

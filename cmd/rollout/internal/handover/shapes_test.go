@@ -58,7 +58,11 @@ func shapes(tb testing.TB) map[string][]*tokenize.Sample {
 		again.Divergence = &tokenize.Divergence{Call: 1, Offset: 3, Kind: tokenize.DivergedInLast, Row: []int32{1}, Prompt: []int32{2}}
 		other := talk()
 		other.Chain, other.ChainKind = 1, tokenize.ChainSubagent
-		sample := s.Sample(talk(), again, other)
+		rows := []tokenize.Row{talk(), again, other}
+		if i == 2 { // a group has samples with one row, too
+			rows = rows[:1]
+		}
+		sample := s.Sample(rows...)
 		for k := range sample.Rows {
 			sample.Rows[k].Versions = make([]int32, len(sample.Rows[k].InputIDs))
 			for j, m := range sample.Rows[k].LossMask {
@@ -92,7 +96,8 @@ func shapes(tb testing.TB) map[string][]*tokenize.Sample {
 	return all
 }
 
-// storedOf writes the samples to a dataset and returns what Stored yields: each row alone.
+// storedOf writes the samples to a dataset and returns what Stored yields: each row alone. The order of the samples
+// is random.
 func storedOf(tb testing.TB, samples []*tokenize.Sample) (all []*sink.StoredSample) {
 	tb.Helper()
 	dir := tb.TempDir()
