@@ -3,6 +3,7 @@ package handover
 import (
 	"archive/zip"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -29,6 +30,9 @@ func TestMessages(t *testing.T) {
 				t.Fatalf("%s: %v of %s", name, err, line)
 			}
 			r := &rows[i].Rows[0]
+			if r.Reward != nil && !strings.Contains(line, fmt.Sprintf(`,"reward":%.1f,`, *r.Reward)) {
+				t.Errorf("%s: the reward is not a float: %s", name, line)
+			}
 			if got["sample_key"] != r.SampleKey || got["truncated"] != r.Truncated || got["segment_index"] != float64(r.SegmentIndex) || (got["reward"] == nil) != (r.Reward == nil) {
 				t.Errorf("%s: %s", name, line)
 			}

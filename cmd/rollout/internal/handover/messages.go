@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"bytes"
 	"io"
 	"strconv"
 
@@ -96,15 +97,23 @@ func appendCalls(b []byte, begin, kind string, calls []decode.Call) []byte {
 	return b
 }
 
+// appendReward appends a reward. A whole number ends with .0, because readers take the type of a column from its
+// first values.
+func appendReward(b []byte, reward *float64) []byte {
+	if reward == nil {
+		return append(b, `null`...)
+	}
+	n := len(b)
+	if b = strconv.AppendFloat(b, *reward, 'g', -1, 64); !bytes.ContainsAny(b[n:], ".e") {
+		b = append(b, `.0`...)
+	}
+	return b
+}
+
 // appendIdentity appends the members that identify and describe a conversation.
 func appendIdentity(b []byte, c *conversation) []byte {
 	r := c.row
-	b = append(b, `"reward":`...)
-	if r.Reward == nil {
-		b = append(b, `null`...)
-	} else {
-		b = strconv.AppendFloat(b, *r.Reward, 'g', -1, 64)
-	}
+	b = appendReward(append(b, `"reward":`...), r.Reward)
 	for _, m := range []struct{ name, text string }{
 		{"sample_key", r.SampleKey}, {"rollout_id", r.RolloutID}, {"task_id", r.TaskID}, {"group_id", r.GroupID}, {"status", r.Status}, {"model", r.Model},
 	} {

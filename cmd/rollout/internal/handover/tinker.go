@@ -88,6 +88,6 @@ func (w *tinkerWriter) append(b []byte, r *sink.StoredRow) []byte {
 	b = rowjson.AppendText(append(end(b, "float32"), `}},"sample_key":`...), r.SampleKey)
 	b = appendInt(append(b, `,"segment_index":`...), int(r.SegmentIndex))
 	b = rowjson.AppendText(append(b, `,"group_id":`...), r.GroupID)
-	b = strconv.AppendFloat(append(b, `,"reward":`...), *r.Reward, 'g', -1, 64)
+	b = appendReward(append(b, `,"reward":`...), r.Reward)
 	return append(b, "}\n"...)
 }
