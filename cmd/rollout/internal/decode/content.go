@@ -86,7 +86,7 @@ func object(raw json.RawMessage) (string, bool) {
 	if text == "" {
 		return "{}", true
 	}
-	if !strings.HasPrefix(text, "{") || strictjson.Check(text, strictjson.Options{}) != nil {
+	if !strings.HasPrefix(text, "{") || strictjson.Check(text, strictjson.Options{}) != nil || !json.Valid([]byte(text)) {
 		return "", false
 	}
 	return text, true

@@ -1,6 +1,8 @@
 package handover
 
 import (
+	"bytes"
+	"encoding/json"
 	"io"
 	"slices"
 	"strconv"
@@ -101,7 +103,7 @@ func appendStep(b []byte, r *sink.StoredRow, id int, m *decode.Message, results 
 		b = append(b, []string{`,"tool_calls":[`, `,`}[min(i, 1)]...)
 		b = rowjson.AppendText(append(b, `{"tool_call_id":`...), c.ID)
 		b = rowjson.AppendText(append(b, `,"function_name":`...), c.Name)
-		b = append(append(append(b, `,"arguments":`...), c.Arguments...), '}')
+		b = append(appendCompact(append(b, `,"arguments":`...), c.Arguments), '}')
 	}
 	if len(m.Calls) > 0 {
 		b = append(b, ']')
@@ -125,6 +127,15 @@ func appendStep(b []byte, r *sink.StoredRow, id int, m *decode.Message, results 
 		b = appendMetrics(append(b, `,"llm_call_count":1,"metrics":`...), r, m.Span)
 	}
 	return append(b, '}')
+}
+
+// appendCompact appends a JSON object on one line.
+func appendCompact(b []byte, object string) []byte {
+	out := bytes.NewBuffer(b)
+	if json.Compact(out, []byte(object)) != nil {
+		return append(b, `{}`...) // cannot happen, because package decode checked the object
+	}
+	return out.Bytes()
 }
 
 // appendMetrics appends the ids and the log-probabilities of an assistant span.

@@ -9,6 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/rowjson"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
 // bitsOf returns the rows of the samples as lines, in which every float has its bits.
@@ -137,6 +139,18 @@ func TestUnscored(t *testing.T) {
 	}
 	if strings.Count(text, `"extra":{"loss_mask":[0,1,1`) != 1 || strings.Count(text, `],"extra":{"loss_mask"`) != 1 {
 		t.Errorf("metrics.logprobs is there for a step with an unscored token: %s", text)
+	}
+}
+
+// TestArguments checks that arguments on several lines, as the model wrote them, do not split the line.
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	s := &shaper{sinktest.NewBuilder(3), t, bpetest.Tokenizer(t, "qwen3")}
+	call := "<tool_call>\n{\"name\": \"add\",\n \"arguments\": {\n  \"a\": [1.50,\n 2],\n  \"b\": \"x y\"}}\n</tool_call><|im_end|>"
+	text, _ := exported(t, ATIF, storedOf(t, []*tokenize.Sample{s.Sample(s.row(begin, call))}))
+	want := `"tool_calls":[{"tool_call_id":"call_1","function_name":"add","arguments":{"a":[1.50,2],"b":"x y"}}]`
+	if !strings.Contains(text, want) || strings.Count(text, "\n") != 1 || !json.Valid([]byte(text)) {
+		t.Errorf("%s\nwant %s", text, want)
 	}
 }
 
