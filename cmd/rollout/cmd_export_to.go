@@ -160,7 +160,7 @@ func (p *program) decoder(run *runs.Run, logs []*sink.Log, f handover.Format, to
 		err := exit.Usagef("%s contains text, but %s has no tokenizer to decode its tokens", f, run.Location)
 		return nil, exit.Hint(err, "pass the folder of the model's tokenizer with --tokenizer")
 	}
-	tok, err := model.LoadRecorded(key, path, digest)
+	tok, err := model.LoadExact(key, path, digest)
 	if err != nil {
 		return nil, exit.With(exit.Usage, err)
 	}

@@ -101,20 +101,20 @@ type Speller func(id int32) string
 // Decimal formats a token as its id.
 func Decimal(id int32) string { return strconv.Itoa(int(id)) }
 
-// LoadSpeller returns a Speller for the tokenizer that LoadRecorded loads.
+// LoadSpeller returns a Speller for the tokenizer that LoadExact returns.
 func LoadSpeller(key, dir, digest string) (Speller, error) {
-	tokenizer, err := LoadRecorded(key, dir, digest)
+	tokenizer, err := LoadExact(key, dir, digest)
 	if err != nil {
 		return nil, err
 	}
 	return SpellerOf(tokenizer), nil
 }
 
-// LoadRecorded loads the tokenizer in dir, to decode recorded tokens. It fails if the tokenizer's digest
-// differs from the parameter digest, unless that parameter is empty. Errors begin with key. If
-// different versions of the transformers library load different tokenizers, LoadRecorded returns the
-// first tokenizer that it accepts.
-func LoadRecorded(key, dir, digest string) (*bpe.Tokenizer, error) {
+// LoadExact returns the tokenizer in dir. It fails if the tokenizer's digest differs from the
+// parameter digest, unless that parameter is empty. Errors begin with key. If different versions of
+// the transformers library load different tokenizers, LoadExact uses the first tokenizer that it
+// accepts.
+func LoadExact(key, dir, digest string) (*bpe.Tokenizer, error) {
 	first, err := LoadTokenizer(key, dir, true, nil)
 	if err != nil && !errors.Is(err, bpe.ErrUnsupported) {
 		return nil, err
