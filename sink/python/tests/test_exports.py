@@ -307,3 +307,28 @@ def test_traces(shape: str, export: Callable[..., Path]) -> None:
     assert all(by_id[k]["reward"] == rows[k]["reward"] for k in rows)
     folder = datasets.load_dataset("json", data_files=[str(f) for f in files], split="train", streaming=True, parse_agent_traces=False)
     assert loader.has_agent_traces_markers(folder.features or folder._resolve_features().features)
+
+
+def test_tokens_are_the_conversation(engine: str, run_program: Callable[..., str], tmp_path: Path) -> None:
+    """The messages from the tokens are those that a harness sent: without a tokenizer, they come from what the tap recorded."""
+    tasks = [{"id": f"t{n}", "prompt": f"Write two notes. [script:harness seed={n} {what}]"} for n, what in enumerate(("subagent", "parallel", ""))]
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    command = [sys.executable, str(Path(__file__).parent / "subagents.py"), "{prompt}"]
+    harness = {"command": command, "env": {"OPENAI_BASE_URL": "{base_url}/v1", "OPENAI_API_KEY": "{key}"}}
+    (tmp_path / "run.json").write_text(json.dumps({"harness": harness, "engine": [engine], "output": {"messages": True}}))
+    run_program("collect", "--quiet", "-c", tmp_path / "run.json", "--tasks", tmp_path / "tasks.jsonl", "--out", tmp_path / "run")
+
+    def talks(*flags: str) -> dict[str, list[Any]]:
+        lines = map(json.loads, run_program("export", tmp_path / "run", "--to", "openai-messages", *flags).splitlines())
+        # the template adds the tools to the system message, and the tokens have no ids of calls
+        return {
+            line["sample_key"]: [
+                (m["role"], m["content"].split("\n\n# Tools")[0], [call["function"] for call in m.get("tool_calls", [])]) for m in line["messages"]
+            ]
+            for line in lines
+            if line.get("chain_kind", "main") == "main"
+        }
+
+    stored = talks()
+    assert len(stored) == len(tasks) and sum(bool(calls) for talk in stored.values() for _, _, calls in talk) >= len(tasks)
+    assert talks("--tokenizer", "simulated") == stored
