@@ -88,6 +88,10 @@ trainers: python ## fetch the wheels of the trainers with which the tests compar
 frameworks: ## test rollout.trl and rollout.verl with TRL and verl installed (6 GB, in .build/frameworks)
 	.ci/frameworks.sh
 
+.PHONY: harbor
+harbor: ## check exported trajectories with the validator of Harbor, installed into .build/harbor; exit status 75 if its packages or a Python 3.12 or 3.13 are not available
+	.ci/harbor.sh
+
 .PHONY: mistral
 mistral: ## create an environment with mistral-common, for comparisons with its tekken.json tokenizer
 	.ci/mistral.sh

@@ -12,6 +12,8 @@ into = Path(__file__).resolve().parent.parent / ".build" / "trainers"
 WHEELS = {
     "trl-1.16.0-py3-none-any.whl": "c4726e139dd40e1a41661511c639c8a68416782b2e3e8c0befebd77bb7ba0396",
     "verl-0.9.1-py3-none-any.whl": "db6e6f2a8d9d5808d9ec32d357a42319fdc6967df688ff9d9810050f49bfdd14",
+    "harbor-0.26.0-py3-none-any.whl": "b7c752c5b51ae2ee1fc2ea30621493c7dc0b5a3d0157295bed4552115027baee",
+    "tinker-0.38.0-py3-none-any.whl": "7685b29f467a717972fc4104cd944a25226ed357f57595adbe0abec44bada5d0",
     "openrlhf-0.11.2-cp311-cp311-manylinux1_x86_64.whl": "c969d70db03a70724c3d8a5a01186c6e0728bce624fb3dff95e39b5396acefa6",
 }
 # pip downloads wheels for another Python or platform only with these options.

@@ -28,27 +28,49 @@ import (
 type exportOptions struct {
 	rowFilter
 	out, kind string
+	to        string
+	tokenizer string
 }
 
 func (p *program) exportCmd() *cobra.Command {
 	o := exportOptions{}
 	cmd := &cobra.Command{
 		Use:   "export RUN",
-		Short: "write the rows of a run as JSON Lines",
-		Long: `Write the rows of a run as JSON Lines, one object per row with all of its columns:
-token ids, loss mask and log-probabilities as arrays, JSON values as strings, times in
-microseconds since 1970. Floats round-trip exactly; "NaN", "Infinity" and "-Infinity"
-stand for values that JSON lacks.
+		Short: "write the rows of a run in the format of another program",
+		Long: `Write the rows of a run to a file or a folder:
+
+  --to jsonl            JSON Lines with all columns of every row (the default)
+  --to atif             Agent Trajectory Interchange Format 1.8, one trajectory per line,
+                        with token ids and log-probabilities in every step that was sampled
+  --to hf-traces        a folder of sessions for the trace viewer of the Hugging Face Hub
+  --to openai-messages  JSON Lines with the list "messages", for OpenAI and TRL
+  --to slime            a file for slime's --load-debug-rollout-data
+  --to tinker           JSON Lines with a tinker.Datum
+
+The text of atif, hf-traces and openai-messages comes from the tokens of the row, and needs
+the run's tokenizer. Without a tokenizer, hf-traces and openai-messages use the messages that
+the run stored (output.messages). Tool calls in the form of Qwen and Hermes become tool_calls;
+others stay text.
+
+slime and tinker contain only rows for training: rows with a reward and without keep=false.
+slime writes one training step, in which the groups are contiguous. The advantages of tinker
+are the reward minus the mean of the group. export reports what a format leaves out.
+
+import converts jsonl and atif to a run with the same rows, bit for bit. In jsonl, token ids,
+loss mask and log-probabilities are arrays, JSON values are strings, and times are
+microseconds since 1970. Floats round-trip exactly; "NaN", "Infinity" and "-Infinity" stand
+for values that JSON lacks. Only jsonl contains failures: --kind failures writes the failures
+instead of the rows. --kind all writes the whole run in commit order: a header line, rows,
+failures, and samples with neither.
 
 RUN is a folder, or the URL of a fleet or of a copied run. If a part of it cannot be read,
-export fails, so that no row is missing without an error.
-
---kind failures writes the failures instead. --kind all writes the whole run in commit
-order: a header line, rows, failures, and samples with neither. import turns this export
-into a run with the same rows.`,
+export fails, so that no row is missing without an error.`,
 		Annotations: exits("Exit status: 0 written, 2 usage error, 6 RUN cannot be read or FILE cannot be written, 7 RUN is not a run, 9 RUN is damaged."),
 		Example: `  rollout export run1 | jq -c '[.task_id, .reward]'
   rollout export run1 --kind all -o run1.jsonl.zst
+  rollout export run1 --to atif --tokenizer models/qwen3 -o run1.atif.jsonl
+  rollout export run1 --to openai-messages --tokenizer models/qwen3 | jq -c 'select(.reward == 1)'
+  rollout export run1 --to slime -o 0.pt
   rollout export s3://bucket/run1 -o run1.jsonl.zst`,
 		Args: exactArgs("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,8 +81,11 @@ into a run with the same rows.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.out, "output", "o", "-", "write to `FILE` atomically, compressed if it ends in .gz or .zst; - is standard output")
-	f.StringVar(&o.kind, "kind", "data", "`KIND` of rows to write: data, failures or all")
+	f.StringVarP(&o.out, "output", "o", "-", "write to `FILE`, or to a new folder with hf-traces, atomically; compressed if it ends in .gz or .zst; - is standard output")
+	f.StringVar(&o.to, "to", jsonl, "`FORMAT` to write: "+strings.Join(exportFormats(), ", "))
+	values(cmd, "to", cobra.ShellCompDirectiveNoFileComp, exportFormats()...)
+	f.StringVar(&o.kind, "kind", "data", "with jsonl, `KIND` of rows to write: data, failures or all")
+	f.StringVar(&o.tokenizer, "tokenizer", "", "decode tokens with the tokenizer in `DIR` (default: the run's tokenizer)")
 	f.StringVar(&o.task, "task", "", "write only rows of the task with this `ID`")
 	values(cmd, "kind", cobra.ShellCompDirectiveNoFileComp, "data", "failures", "all")
 	f.StringVar(&o.group, "group", "", "write only rows of the group with this `ID`")
@@ -78,6 +103,9 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 	default:
 		return exit.Usagef("--kind: %q is not one of data, failures, all", o.kind)
 	}
+	if err := o.checkFormat(); err != nil {
+		return err
+	}
 	run, err := p.openRun(ctx, dir)
 	if err != nil {
 		return err
@@ -92,23 +120,16 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 	if n := runfolder.Waiting(run.Dir); run.Dir != "" && n > 0 {
 		p.say("not exported: %s in the write-ahead log (only committed samples are exported)", format.Plural(int64(n), "sample"))
 	}
+	if o.to != jsonl {
+		return p.handOver(ctx, run, logs, o)
+	}
 	n := int64(0)
-	write := func(w io.Writer) (err error) {
+	err = p.writeOut(o.out, func(w io.Writer) (err error) {
 		n, err = o.write(ctx, w, logs, run.Info.ID)
 		return err
-	}
-	if o.out == "-" {
-		err = compressed(termsafe.Raw(p.stdout), "", write)
-	} else {
-		err = runfolder.WriteNamed(o.out, func(w io.Writer) error { return compressed(w, o.out, write) })
-	}
-	switch {
-	case ctx.Err() != nil:
-		return exit.With(exit.Interrupted, signals.ErrInterrupted)
-	case errors.Is(err, sink.ErrCorrupt):
-		return run.Error(err)
-	case err != nil:
-		return exit.With(exit.Storage, fmt.Errorf("%s: %w", o.out, err))
+	})
+	if err := exportError(ctx, run, o.out, err); err != nil {
+		return err
 	}
 	if o.task != "" && !o.met {
 		p.reportNoRows(o.task, run, logs)
@@ -117,6 +138,29 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 		p.say("wrote %s: %s", o.out, format.Plural(n, "line"))
 	}
 	return nil
+}
+
+// writeOut passes the destination of an export to the function write.
+func (p *program) writeOut(out string, write func(io.Writer) error) error {
+	if out == "-" {
+		return compressed(termsafe.Raw(p.stdout), "", write)
+	}
+	return runfolder.WriteNamed(out, func(w io.Writer) error { return compressed(w, out, write) })
+}
+
+// exportError adds the exit code to an error of an export.
+func exportError(ctx context.Context, run *runs.Run, out string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return exit.With(exit.Interrupted, signals.ErrInterrupted)
+	case errors.Is(err, sink.ErrCorrupt):
+		return run.Error(err)
+	case exit.Code(err) == exit.Usage:
+		return err
+	}
+	return exit.With(exit.Storage, fmt.Errorf("%s: %w", out, err))
 }
 
 // write writes the selected rows. It returns the number of lines written.
@@ -139,6 +183,20 @@ func (o *exportOptions) write(ctx context.Context, w io.Writer, logs []*runs.Log
 	case "failures":
 		kinds = []sink.Kind{sink.KindFailures}
 	}
+	for s, err := range o.selected(ctx, logs, kinds) {
+		if err == nil {
+			err = out.Write(s)
+		}
+		if err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+// selected yields the selected samples, until ctx ends.
+func (o *exportOptions) selected(ctx context.Context, logs []*runs.Log, kinds []sink.Kind) iter.Seq2[*sink.StoredSample, error] {
 	if o.key != "" { // avoid reading the commits of other samples
 		for _, log := range logs {
 			log.Commits = slices.DeleteFunc(log.Commits, func(c sink.Commit) bool {
@@ -146,28 +204,26 @@ func (o *exportOptions) write(ctx context.Context, w io.Writer, logs []*runs.Log
 			})
 		}
 	}
-	for s, err := range storedIn(logs, kinds) {
-		if err == nil {
-			err = context.Cause(ctx)
+	return func(yield func(*sink.StoredSample, error) bool) {
+		for s, err := range storedIn(logs, kinds) {
+			if err == nil {
+				err = context.Cause(ctx)
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			task := ""
+			if len(s.Rows) > 0 {
+				task = s.Rows[0].TaskID
+			} else if len(s.Failures) > 0 {
+				task = s.Failures[0].TaskID
+			}
+			if o.wants(task, s.Group.ID, s.Key) && !yield(s, nil) {
+				return
+			}
 		}
-		if err != nil {
-			return n, err
-		}
-		task := ""
-		if len(s.Rows) > 0 {
-			task = s.Rows[0].TaskID
-		} else if len(s.Failures) > 0 {
-			task = s.Failures[0].TaskID
-		}
-		if !o.wants(task, s.Group.ID, s.Key) {
-			continue
-		}
-		if err := out.Write(s); err != nil {
-			return n, err
-		}
-		n++
 	}
-	return n, nil
 }
 
 func storedIn(logs []*runs.Log, kinds []sink.Kind) iter.Seq2[*sink.StoredSample, error] {

@@ -19,6 +19,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/handover"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/rowjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
@@ -35,9 +36,9 @@ func (p *program) importCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE... --out RUN",
 		Short: "create a run from an export",
-		Long: `Create a run from files that export wrote. The rows are bit-identical to the exported rows,
-and import checks them against every invariant. If a line is invalid, import reports it and
-creates nothing.
+		Long: `Create a run from files that export wrote with --to jsonl or --to atif. The rows are
+bit-identical to the exported rows, and import checks them against every invariant. If a line
+is invalid, import reports it and creates nothing.
 
 A file from export --kind all restores the whole run, with its id, failures and shard
 metadata. import refuses a truncated file. A file that contains only rows or only failures
@@ -103,7 +104,9 @@ func (p *program) importRun(ctx context.Context, files []string, o *importOption
 	}
 	p.say("created %s: %s, %s, %s; %s tokens", o.out, format.Plural(stats.Samples, "sample"), format.Plural(stats.Rows, "row"),
 		format.Plural(stats.Failures, "failure row"), format.Count(stats.Tokens.Total))
-	if header == nil && in.versions {
+	if in.atif {
+		p.say("%s: atif cannot carry the run's id, its failures, its samples without rows, and the metadata of its shards; only jsonl with --kind all does", o.out)
+	} else if header == nil && in.versions {
 		p.say("%s: the source of the policy versions (%s) is unknown; only an export with --kind all contains it", o.out, runfolder.VersionsSourceKey)
 	}
 	return nil
@@ -140,6 +143,7 @@ type importer struct {
 	at        string
 	last, now sampleLines
 	versions  bool // true if at least one row has a policy version
+	atif      bool // true if at least one line is a trajectory of ATIF
 	ended     bool
 }
 
@@ -299,4 +303,8 @@ func (in *importer) read(r io.Reader, closed func()) {
 		_ = from.Close() // ends CopyBuffer
 	}
 	in.lines = rowjson.NewReader(from)
+	in.lines.Trajectory = func(line string) (*sink.StoredSample, error) {
+		in.atif = true
+		return handover.ReadATIF(line)
+	}
 }

@@ -23,6 +23,9 @@ const maxLine = 256 << 20
 
 // A Reader reads lines. It keeps one line in memory.
 type Reader struct {
+	// Trajectory decodes a line that is a trajectory of ATIF. If it is nil, such a line is an error.
+	Trajectory func(line string) (*sink.StoredSample, error)
+
 	r    *bufio.Reader
 	buf  []byte
 	Line int // number of the last line read, from 1
@@ -39,7 +42,12 @@ func (r *Reader) Read() (*sink.StoredSample, *Header, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		if strings.TrimSpace(text) != "" {
+		switch {
+		case strings.TrimSpace(text) == "":
+		case r.Trajectory != nil && hasMember(text, "trajectory_id"):
+			s, err := r.Trajectory(text)
+			return s, nil, err
+		default:
 			return decode(text)
 		}
 	}

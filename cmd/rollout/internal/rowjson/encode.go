@@ -102,21 +102,25 @@ func (w *Writer) Write(s *sink.StoredSample) error {
 }
 
 func (w *Writer) row(columns []column, row any) error {
-	v := reflect.ValueOf(row).Elem()
-	b := w.buf[:0]
+	w.buf = append(appendColumns(w.buf[:0], columns, row), '\n')
+	_, err := w.w.Write(w.buf)
+	if cap(w.buf) > 16<<20 { // do not keep such a large buffer
+		w.buf = nil
+	}
+	return err
+}
+
+// appendColumns appends an object with the given columns of the row.
+func appendColumns(b []byte, columns []column, row any) []byte {
+	v, start := reflect.ValueOf(row).Elem(), len(b)
 	for _, c := range columns {
 		b = append(b, ',', '"')
 		b = append(b, c.name...)
 		b = append(b, '"', ':')
 		b = appendValue(b, v.Field(c.index).Addr().Interface(), c.nullable)
 	}
-	b[0] = '{' // replaces the first comma
-	w.buf = append(b, '}', '\n')
-	_, err := w.w.Write(w.buf)
-	if cap(w.buf) > 16<<20 { // do not keep such a large buffer
-		w.buf = nil
-	}
-	return err
+	b[start] = '{' // replaces the first comma
+	return append(b, '}')
 }
 
 const null = "null"

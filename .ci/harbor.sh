@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Checks the trajectories of rollout export --to atif with the validator of an installed Harbor, on a Python
+# that Harbor supports (3.12 or 3.13). The tests of the Python package run the same validator on more shapes
+# of a run. Creates .build/harbor, and recreates it after a change of the pins.
+# ROLLOUT_HARBOR_PYTHON names the Python.
+# Exit status 75: the packages or a Python for them are not available here. This is not an error of the code.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cannot() {
+  echo "harbor: NOT CHECKED: $*" >&2
+  exit 75
+}
+
+python=
+for p in ${ROLLOUT_HARBOR_PYTHON:-python3.13 python3.12 "$HOME"/.pyenv/versions/3.1[32].*/bin/python}; do
+  if "$p" -c 'import sys, ensurepip, venv; sys.exit(not (3, 12) <= sys.version_info < (3, 14))' 2>/dev/null; then
+    python=$p
+    break
+  fi
+done
+[ -n "$python" ] || cannot 'it needs Python 3.12 or 3.13 with the module venv; set ROLLOUT_HARBOR_PYTHON to one'
+[ "$(uname -sm)" = 'Linux x86_64' ] || cannot "the hashes of the packages are for Linux on x86-64, not for $(uname -sm)"
+
+venv=.build/harbor
+want=$(cat .ci/harbor.sh .ci/harbor.txt | sha256sum | cut -d' ' -f1)
+if [ "$(cat "$venv/.made-from" 2>/dev/null)" != "$want" ]; then
+  rm -rf "$venv"
+  "$python" -m venv "$venv"
+  log=$(mktemp)
+  if ! "$venv/bin/python" -m pip --disable-pip-version-check --quiet install --no-deps --only-binary :all: --require-hashes -r .ci/harbor.txt 2>"$log"; then
+    cat "$log" >&2
+    grep -qE 'from versions: none\)|HTTP error [45]|(Connection|Timeout|Protocol|SSL)Error|Max retries exceeded|timed out' "$log" && cannot 'the packages cannot be had: see above'
+    exit 1
+  fi
+  rm "$log"
+  echo "$want" > "$venv/.made-from"
+fi
+
+go build -trimpath -o bin/rollout ./cmd/rollout
+rollout=$PWD/bin/rollout python=$PWD/$venv/bin/python
+away=$(mktemp -d)
+server=
+trap '[ -z "$server" ] || kill "$server"; rm -rf "$away"' EXIT
+cd "$away"
+"$rollout" simulate --listen 127.0.0.1:0 --input-ids --scripted 8 --write-tasks tasks.jsonl --ready-file ready >simulate.log 2>&1 &
+server=$!
+for _ in $(seq 300); do [ -s ready ] && break || sleep 0.1; done
+"$rollout" collect --quiet --server "$(cat ready)" --model sglang//models/qwen3 --tasks tasks.jsonl --tokenizer simulated --out run
+"$rollout" export run --to atif -o atif.jsonl
+split -l 1 -a 4 --additional-suffix .json atif.jsonl trajectory-
+for file in trajectory-*.json; do
+  "$python" -m harbor.utils.trajectory_validator "$file"
+done
+sed 's/"step_id":1,/"step_id":2,/' trajectory-aaaa.json > planted.json
+if "$python" -m harbor.utils.trajectory_validator planted.json 2>/dev/null; then
+  echo 'harbor: FAILED: the validator accepts a wrong step_id' >&2
+  exit 1
+fi
+echo "harbor: $(wc -l < atif.jsonl) trajectories are valid, with $("$python" --version)"

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/decode"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/handover"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runs"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// jsonl is the format of package rowjson. The other formats are in package handover.
+const jsonl = "jsonl"
+
+func exportFormats() []string {
+	all := []string{jsonl}
+	for _, f := range handover.Formats() {
+		all = append(all, string(f))
+	}
+	return all
+}
+
+// checkFormat checks the flags that depend on the format.
+func (o *exportOptions) checkFormat() error {
+	f := handover.Format(o.to)
+	switch {
+	case !slices.Contains(exportFormats(), o.to):
+		return exit.Usagef("--to: %q is not one of %s", o.to, strings.Join(exportFormats(), ", "))
+	case o.to != jsonl && o.kind != "data":
+		return exit.Usagef("--kind %s: only --to jsonl can contain failures, not %s", o.kind, o.to)
+	case o.tokenizer != "" && !f.Text():
+		return exit.Usagef("--tokenizer: %s contains no text", o.to)
+	case f == handover.HFTraces && o.out == "-":
+		return exit.Hint(exit.Usagef("--to hf-traces writes one file per conversation, so it needs a folder"), "pass a new folder with -o DIR")
+	}
+	return nil
+}
+
+// handOver exports the rows of a run in a format of package handover.
+func (p *program) handOver(ctx context.Context, run *runs.Run, logs []*runs.Log, o *exportOptions) (err error) {
+	f, left := handover.Format(o.to), &handover.Left{}
+	options := handover.Options{Program: version.Number}
+	if f.Text() {
+		if options.Decoder, err = p.decoder(run, logs, f, o.tokenizer); err != nil {
+			return err
+		}
+	}
+	if err := o.prepare(ctx, logs, f, &options, left); err != nil {
+		return exportError(ctx, run, o.out, err)
+	}
+	n := int64(0)
+	write := func(w handover.Writer) (err error) {
+		defer func() { err = errors.Join(err, w.Close()) }()
+		for s, err := range o.selected(ctx, logs, []sink.Kind{sink.KindData}) {
+			if err != nil {
+				return err
+			}
+			for i := range s.Rows {
+				written, err := w.Write(&s.Rows[i])
+				if err != nil {
+					return err
+				}
+				if written {
+					n++
+				}
+			}
+		}
+		return w.End()
+	}
+	if f == handover.HFTraces {
+		err = runfolder.NewFolder(o.out, func(dir string) error { return write(handover.NewTraces(dir, options, left)) })
+	} else {
+		err = p.writeOut(o.out, func(w io.Writer) error {
+			to, err := handover.NewWriter(f, interruptedWriter{ctx, w}, options, left)
+			if err != nil {
+				return err
+			}
+			return write(to)
+		})
+	}
+	if err := exportError(ctx, run, o.out, err); err != nil {
+		return err
+	}
+	if o.task != "" && !o.met {
+		p.reportNoRows(o.task, run, logs)
+	}
+	for _, line := range left.Complaints(f) {
+		p.say("%s", line)
+	}
+	if o.out != "-" {
+		what := "line"
+		switch f {
+		case handover.HFTraces:
+			what = "session"
+		case handover.Slime:
+			what = "sample"
+		case handover.ATIF, handover.OpenAIMessages, handover.Tinker:
+		}
+		p.say("wrote %s: %s", o.out, format.Plural(n, what))
+	}
+	return nil
+}
+
+// An interruptedWriter fails after ctx has ended. slime writes most of its file after the last row.
+type interruptedWriter struct {
+	ctx context.Context
+	io.Writer
+}
+
+func (w interruptedWriter) Write(p []byte) (int, error) {
+	if err := context.Cause(w.ctx); err != nil {
+		return 0, err
+	}
+	return w.Writer.Write(p)
+}
+
+// prepare counts the failures that the format leaves out, and reads the rewards of all groups for the
+// advantages of tinker.
+func (o *exportOptions) prepare(ctx context.Context, logs []*runs.Log, f handover.Format, options *handover.Options, left *handover.Left) error {
+	for log, s := range shardsIn(logs, sink.KindFailures) {
+		for f, err := range log.FailureFacts(s) {
+			if err = errors.Join(log.Wrap(err), context.Cause(ctx)); err != nil {
+				return err
+			}
+			if o.wants(f.TaskID, f.GroupID, f.SampleKey) {
+				left.Failures++
+			}
+		}
+	}
+	if f != handover.Tinker {
+		return nil
+	}
+	options.Means = handover.Means{}
+	for log, s := range shardsIn(logs, sink.KindData) {
+		for row, err := range log.Facts(s) {
+			if err = errors.Join(log.Wrap(err), context.Cause(ctx)); err != nil {
+				return err
+			}
+			options.Means.Add(row)
+		}
+	}
+	return nil
+}
+
+// decoder returns the decoder of the run's tokens. It returns nil if the format can use the messages that the
+// run stored. Nothing has been written before.
+func (p *program) decoder(run *runs.Run, logs []*runs.Log, f handover.Format, tokenizer string) (*decode.Decoder, error) {
+	key, path, digest := "tokenizer", run.Info.TokenizerPath(run.Dir), run.Info.Model.Tokenizer()
+	if tokenizer != "" { // another tokenizer would give another text
+		key, path = "--tokenizer", tokenizer
+	}
+	stored := f != handover.ATIF && storesMessages(logs)
+	if path == "" {
+		if stored {
+			return nil, nil
+		}
+		err := exit.Usagef("%s contains text, but %s has no tokenizer to decode its tokens", f, run.Location)
+		return nil, exit.Hint(err, "pass the folder of the model's tokenizer with --tokenizer")
+	}
+	tok, err := model.LoadExact(key, path, digest)
+	if err != nil {
+		return nil, exit.With(exit.Usage, err)
+	}
+	d, err := decode.New(tok)
+	if err != nil && stored && tokenizer == "" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, exit.Usagef("%s: rollout cannot split the text of this model into messages, because %w", path, err)
+	}
+	return d, nil
+}
+
+// storesMessages reports whether the first row of the run has messages.
+func storesMessages(logs []*runs.Log) bool {
+	for log, s := range shardsIn(logs, sink.KindData) {
+		r, err := log.Row(s, 0)
+		return err == nil && r.Messages != nil
+	}
+	return false
+}
