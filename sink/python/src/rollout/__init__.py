@@ -2,7 +2,7 @@
 
     runs        a run's folder: its log, its shards, filters, and how to follow a run in progress
     data        Dataset, batches, DataLoader
-    train       collate, advantages, loss weights, check
+    train       collate, advantages, loss weights, check, and adapters for trainers
     collecting  collect() and the collector process
     trl, verl   workers for TRL and verl
 """
@@ -36,6 +36,7 @@ from rollout.runs import log
 from rollout.runs.follow import Following
 from rollout.runs.select import Where
 from rollout.train import advantages, collate
+from rollout.train.adapters import to_slime, to_tinker, to_trl, to_verl
 from rollout.train.check import check
 from rollout.train.weights import loss_weights
 
@@ -76,4 +77,8 @@ __all__ = [
     "loss_weights",
     "program",
     "session",
+    "to_slime",
+    "to_tinker",
+    "to_trl",
+    "to_verl",
 ]
