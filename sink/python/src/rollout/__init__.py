@@ -7,6 +7,7 @@
     trl, verl   workers for TRL and verl
 """
 
+from rollout._text import decode
 from rollout._types import Group, Row
 from rollout.collecting._program import program, version
 from rollout.collecting.collect import collect
@@ -73,6 +74,7 @@ __all__ = [
     "check",
     "collate",
     "collect",
+    "decode",
     "log",
     "loss_weights",
     "program",
