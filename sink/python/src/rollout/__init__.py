@@ -4,6 +4,7 @@
     data        Dataset, batches, DataLoader
     train       collate, advantages, loss weights, check, and adapters for trainers
     collecting  collect() and the collector process
+    tracking    log_to, for experiment trackers
     trl, verl   workers for TRL and verl
 """
 
@@ -36,6 +37,7 @@ from rollout.errors import (
 from rollout.runs import log
 from rollout.runs.follow import Following
 from rollout.runs.select import Where
+from rollout.tracking.log_to import log_to
 from rollout.train import advantages, collate
 from rollout.train.adapters import to_slime, to_tinker, to_trl, to_verl
 from rollout.train.check import check
@@ -76,6 +78,7 @@ __all__ = [
     "collect",
     "decode",
     "log",
+    "log_to",
     "loss_weights",
     "program",
     "session",
