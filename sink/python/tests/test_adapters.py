@@ -27,7 +27,7 @@ def groups(collect: Callable[..., Path]) -> list[Group]:
     """Groups with forks, failed samples, cut rows and null rewards. The model gave the log-probabilities."""
     simulate = ("--input-ids", "--scripted", "5", "--drift", "0.7", "--wrong", "0.4", "--fault", "id-mismatch=0.1")
     run = collect("--samples", "4", "--reward", "number", "--max-row-tokens", "600", simulate=simulate, status=(0, 3, 4))
-    made = collates.told(list(Dataset(run)))
+    made = collates.told(sorted(Dataset(run), key=lambda g: g.failed))  # the first groups have the most samples
     rows = made[0].rows
     made[0] = replace(made[0], rows=[{**r, "reward": None} if r["sample_index"] == rows[-1]["sample_index"] else r for r in rows])
     every = [row for group in made for row in group.rows]

@@ -150,7 +150,7 @@ def test_without_a_tokenizer_there_are_no_examples(collect: Callable[..., Path],
 
 def test_a_long_example_is_cut(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MAX_TEXT", 50)
-    group = rollout.Dataset(run)[0]
+    group = next(iter(rollout.Dataset(run, where=rollout.Where(reward_variance=True))))
     text = metrics.example_of(group, MODEL)
     head, _, body = text.partition("\n\n")
     assert head.startswith("sample ") and body.startswith("[the first ") and len(body.split("\n", 1)[1]) == 50
@@ -206,6 +206,18 @@ def test_the_command_sends(run: Path, recorded: list[Recorder], capsys: pytest.C
     arguments = ["wandb", str(run), "--project", "p", "--name", "n", "--examples", "0"]
     assert module.main(arguments) == 0 and capsys.readouterr().out == "rollout: sent 4 groups\n"
     assert recorded[0].given[:2] == ("p", "n") and not any(text for _, _, text in recorded[0].sent)
+
+
+def test_an_error_of_the_tracker_is_an_error(
+    run: Path, recorded: list[Recorder], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def away(*_: object) -> None:
+        raise TimeoutError("no answer from the tracker")
+
+    monkeypatch.setattr(Recorder, "log", away)
+    with pytest.raises(SystemExit):
+        module.main(["wandb", str(run)])
+    assert capsys.readouterr().err == "rollout: log-to: no answer from the tracker\n" and recorded[0].closed
 
 
 def test_ctrl_c_ends_the_command(run: Path, recorded: list[Recorder], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ def groups(collect: Callable[..., Path]) -> list[Group]:
     simulate = ("--input-ids", "--scripted", "5", "--drift", "0.7", "--wrong", "0.4", "--fault", "id-mismatch=0.1")
     run = collect("--samples", "6", "--reward", "number", "--max-row-tokens", "600", simulate=simulate, status=(0, 3, 4))
     old, made = Model(0.0), []
-    for group in Dataset(run):
+    for group in sorted(Dataset(run), key=lambda g: (g.failed, g.id)):
         rows = []
         for row in group.rows:
             ids = torch.as_tensor(row["input_ids"].astype(np.int64))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rollout._args import filepath, flag, instance, integer, one_of
-from rollout._types import Path
+from rollout._types import Group, Path
 from rollout.errors import RolloutError
 from rollout.runs import _store as store
 from rollout.runs.follow import Following
@@ -70,25 +69,35 @@ def log_to(
     tracker = TRACKERS[to](project, name, _config(run), sent.id, sent.step)
     begun, counted, failures = sent.step, 0.0, {}
     try:
-        with contextlib.suppress(*(() if follow else (TimeoutError,))):
-            for group in following:
-                step = sent.step + 1
-                if time.monotonic() - counted > FAILURES_EVERY:
-                    failures, counted = failures_of(run), time.monotonic()
-                text = None
-                if examples and group.rows and (step - 1) % examples == 0:
-                    try:
-                        text = example_of(group, tokenizer)
-                    except (ValueError, OSError, ImportError) as err:
-                        _logger.warning("no examples are sent: %s", err)
-                        examples = 0
-                tracker.log(step, {**metrics_of(group), **failures}, text)
-                sent.save(step, following.cursor, tracker.id)
+        for group in _complete(following):
+            step = sent.step + 1
+            if time.monotonic() - counted > FAILURES_EVERY:
+                failures, counted = failures_of(run), time.monotonic()
+            text = None
+            if examples and group.rows and (step - 1) % examples == 0:
+                try:
+                    text = example_of(group, tokenizer)
+                except (ValueError, OSError, ImportError) as err:
+                    _logger.warning("no examples are sent: %s", err)
+                    examples = 0
+            tracker.log(step, {**metrics_of(group), **failures}, text)
+            sent.save(step, following.cursor, tracker.id)
         if (now := failures_of(run)) != failures:
             tracker.log(sent.step, now, None)
     finally:
         tracker.close()
     return sent.step - begun
+
+
+def _complete(following: Following) -> Iterator[Group]:
+    """Yield the groups that are complete. A timeout of the tracker is not mistaken for the end of the log."""
+    groups = iter(following)
+    while True:
+        try:
+            group = next(groups)
+        except (StopIteration, TimeoutError):
+            return
+        yield group
 
 
 class _Sent:

@@ -53,7 +53,7 @@ class Trackio:
 
     def __init__(self, project: str, name: str, config: dict[str, Any], id: str | None, step: int) -> None:
         self._trackio = package("trackio", "trackio")
-        self._run = self._trackio.init(project=project, name=name, config=config, resume="allow", embed=False, auto_log_gpu=False)
+        self._run = self._trackio.init(project=project, name=name, config=config, resume="allow", embed=False, auto_log_gpu=False, auto_log_cpu=False)
         self.id = name
 
     def log(self, step: int, metrics: dict[str, float], example: str | None) -> None:
