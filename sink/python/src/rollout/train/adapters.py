@@ -5,14 +5,14 @@
     to_slime   slime 624b824: samples in the file format of --load-debug-rollout-data
     to_tinker  tinker 0.38.0: Datums for forward_backward
 
-Each function takes a list of whole groups, returns one object per row, in order, and imports its
-trainer when it is called.
+Each function takes a list of whole groups and converts their rows, in order. It imports its trainer
+when it is called; to_slime imports nothing.
 
 Forks. A sample with several rows has one advantage, and counts once in the statistics of its
 group. The documentation of each function states how much its rows weigh in the loss.
 
-Failed samples. Samples that failed or have no row are in no statistic. An advantage is computed
-from the samples that have a row and a reward. Rows without a token to train on are dropped.
+Failed samples. Samples that failed or have no row do not count. An advantage is computed from the
+samples that have a row and a reward. Rows without a token to train on are dropped.
 
 Null rewards. null_reward="error" (the default) raises ValueError for a sample without a reward.
 "drop" drops its rows.
