@@ -191,6 +191,10 @@ raytest: python ## test rollout.ray and rollout.collect() on Ray, while a node d
 	.build/ray/bin/python -m pip install --quiet --disable-pip-version-check ray==2.60.0 numpy==1.26.4 pyarrow==25.0.0 pytest==9.2.0
 	ROLLOUT_PYTHON=$(CURDIR)/.build/ray/bin/python .ci/pytest.sh --source test_ray.py test_collect_ray.py
 
+.PHONY: trackers
+trackers: python ## test rollout.log_to with wandb, trackio, tensorboard and mlflow, offline; installs them into .build/trackers; exit status 75 if they are not available
+	.ci/trackers.sh -q
+
 .PHONY: damage
 damage: ## damage the files of runs DAMAGES (400) times: the damage is found or harmless, and no sample is lost or duplicated
 	ROLLOUT_DAMAGES=$(DAMAGES) $(GO) test -count 1 -timeout 60m -v -run '^TestDamage' ./cmd/rollout

@@ -109,6 +109,7 @@ var elsewhere = map[string]string{
 	"kubectl ":                            "it needs an API server; make e2e-k8s runs the same commands",
 	"STORE=s3://bucket/run1 sbatch ":      "it needs Slurm; make e2e-slurm submits the script",
 	"squeue ":                             "as above",
+	"python -m rollout log-to ":           "the machine can lack the trackers; make trackers runs the same command",
 	"ray start ":                          "it needs Ray; make raytest runs the script on a cluster",
 	"rollout collect --harness opencode ": "the machine can lack opencode; README.md runs another harness",
 	"producer | rollout collect -c run.yaml --stream ":                                     "producer and trainer are programs of the reader; stream.txtar has both ends",
@@ -356,6 +357,7 @@ var fragments = map[string]string{
 	"import json":           "TestThoughtsAreNotScored, as a scorer",
 	"import sys":            "TestHarnessPage, as an agent",
 	"def logprobs_of(ids):": "test_toy.py",
+	`row = rollout.Dataset("run1")[0].rows[0]`: "test_text.py",
 	`dataset = rollout.Dataset("s3://bucket/run1?region=eu-north-1")                           # or ?endpoint_override=http://host:9000`: "test_bucket.py",
 }
 

@@ -102,7 +102,7 @@ def trl() -> SimpleNamespace:
     pad = classes("trl", "trl/trainer/utils.py", _names(), "pad")
     names = {**_names(), **vars(packing), **vars(pad), "DataCollatorMixin": object, "log_rollout_traces": lambda *a, **k: None}
     wanted = "RolloutWorkerProtocol", "RolloutQueueDataset", "FixedCountBatcher", "TokenBudgetBatcher", "DataCollatorForRollout"
-    return SimpleNamespace(**vars(worker), **vars(classes("trl", folder + "async_grpo_trainer.py", names, *wanted)))
+    return SimpleNamespace(**vars(worker), **vars(packing), **vars(classes("trl", folder + "async_grpo_trainer.py", names, *wanted)))
 
 
 def _names() -> dict[str, Any]:

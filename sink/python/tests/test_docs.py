@@ -99,4 +99,4 @@ def test_docstrings(quick_start: Path, monkeypatch: pytest.MonkeyPatch, name: st
 
 
 def test_pages_have_programs() -> None:
-    assert {where.split()[0] for where, _ in programs()} == {"README.md", "sink/README.md", "sink/python/README.md"}
+    assert {where.split()[0] for where, _ in programs()} == {"README.md", "sink/README.md", "sink/python/README.md", "sink/python/TRAINERS.md"}

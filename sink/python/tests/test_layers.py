@@ -9,7 +9,7 @@ from pathlib import Path
 import rollout as package
 
 ROOT = Path(package.__file__).parent
-BELOW = {"": {""}, "runs": {"", "runs"}, "data": {"", "runs", "data"}, "train": {"", "runs", "data", "train"}, "collecting": {"", "runs", "collecting"}}
+BELOW = {"": {""}, "runs": {"", "runs"}, "data": {"", "runs", "data"}, "train": {"", "runs", "data", "train"}, "collecting": {"", "runs", "collecting"}, "tracking": {"", "runs", "tracking"}}
 """For each part of the package, the parts that its modules can import; "" is the top folder."""
 ABOVE = {"rollout", "rollout.__main__", "rollout._actors", "rollout._bridge", "rollout.ray", "rollout.trl", "rollout.verl"}
 """Modules of the top folder that can import any part."""

@@ -46,8 +46,8 @@ def verl(installed: frameworks.Verl | None) -> Iterator[frameworks.Verl]:
     found = installed or frameworks.Verl()
     with frameworks.modules(**found.modules):
         yield found
-        if installed:
-            found.tq.kv_clear(keys=list(found.tq.kv_list("train").get("train", {})), partition_id="train")
+        if installed and (keys := list(found.tq.kv_list("train").get("train", {}))):
+            found.tq.kv_clear(keys=keys, partition_id="train")
 
 
 class Trainer:

@@ -62,6 +62,13 @@ def functions(package: str, path: str, names: dict[str, Any], *wanted: str) -> S
     return SimpleNamespace(**{name: made[name] for name in wanted})
 
 
+def method(package: str, path: str, name: str) -> ast.FunctionDef:
+    """Return a method without its decorators."""
+    (found,) = (n for n in ast.walk(source(package, path)) if isinstance(n, ast.FunctionDef) and n.name == name)
+    found.decorator_list = []
+    return found
+
+
 def statements(package: str, path: str, method: str, first: str, last: str) -> list[ast.stmt]:
     """Return the statements of a method from the first that contains one text to the next that
     contains another, in the block with both."""

@@ -2,11 +2,13 @@
 
     runs        a run's folder: its log, its shards, filters, and how to follow a run in progress
     data        Dataset, batches, DataLoader
-    train       collate, advantages, loss weights, check
+    train       collate, advantages, loss weights, check, and adapters for trainers
     collecting  collect() and the collector process
+    tracking    log_to, for experiment trackers
     trl, verl   workers for TRL and verl
 """
 
+from rollout._text import decode
 from rollout._types import Group, Row
 from rollout.collecting._program import program, version
 from rollout.collecting.collect import collect
@@ -35,7 +37,9 @@ from rollout.errors import (
 from rollout.runs import log
 from rollout.runs.follow import Following
 from rollout.runs.select import Where
+from rollout.tracking.log_to import log_to
 from rollout.train import advantages, collate
+from rollout.train.adapters import to_slime, to_tinker, to_trl, to_verl
 from rollout.train.check import check
 from rollout.train.weights import loss_weights
 
@@ -72,8 +76,14 @@ __all__ = [
     "check",
     "collate",
     "collect",
+    "decode",
     "log",
+    "log_to",
     "loss_weights",
     "program",
     "session",
+    "to_slime",
+    "to_tinker",
+    "to_trl",
+    "to_verl",
 ]

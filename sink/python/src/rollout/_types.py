@@ -6,24 +6,42 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
+from rollout import _text
+
 Path = str | os.PathLike[str]
 
-Row = dict[str, Any]
-"""One row, as a dict of columns. The documentation of the Go package sink lists all columns.
 
-Per-token columns are numpy arrays of length T, unshifted and unpadded:
+class Row(dict[str, Any]):
+    """One row, as a dict of columns. The documentation of the Go package sink lists all columns.
 
-    input_ids   int32    the whole sequence
-    loss_mask   int8     1 if the policy sampled the token and its log-probability is known
-    logprobs    float32  entry i belongs to token i; exactly 0.0 if the token's mask is 0
-    versions    int32    policy version per token, -1 if not sampled or unknown; or None
+    Per-token columns are numpy arrays of length T, unshifted and unpadded:
 
-turn_offsets (int32, K+1) and turn_roles (int8, K; 0 prompt, 1 assistant, 2 tool, 3 user) divide
-the row into spans. chain (an int, 0 is the main conversation) and chain_kind ("main", "subagent"
-or "auxiliary") identify the row's conversation within its sample. reward is a float, or None if
-the sample was not scored. It is the same in all rows of a sample. Arrays can be read-only views of
-a mapped file.
-"""
+        input_ids   int32    the whole sequence
+        loss_mask   int8     1 if the policy sampled the token and its log-probability is known
+        logprobs    float32  entry i belongs to token i; exactly 0.0 if the token's mask is 0
+        versions    int32    policy version per token, -1 if not sampled or unknown; or None
+
+    turn_offsets (int32, K+1) and turn_roles (int8, K; 0 prompt, 1 assistant, 2 tool, 3 user) divide
+    the row into spans. chain (an int, 0 is the main conversation) and chain_kind ("main", "subagent"
+    or "auxiliary") identify the row's conversation within its sample. reward is a float, or None if
+    the sample was not scored. It is the same in all rows of a sample. Arrays can be read-only views of
+    a mapped file.
+    """
+
+    __slots__ = ("run",)
+
+    run: str
+    """The run's folder, as in Group.run. Rows of a group have it. Rows of rollout.log and copies do not."""
+
+    def messages(self, tokenizer: Any = None) -> list[dict[str, str]]:
+        """Return the conversation of the row, decoded from its tokens: a list with one message
+        {"role": "assistant", "content": "..."} for each span.
+
+        The roles are prompt (everything before the first answer), assistant, tool and user. The
+        text has no special tokens. The column messages, if the run has it, is what the server or
+        the harness returned instead. For the tokenizer and the errors, see rollout.decode.
+        """
+        return _text.messages(self, tokenizer)
 
 
 @dataclass(frozen=True)
@@ -51,3 +69,8 @@ class Group:
     collected."""
     left_out: int = 0
     """The number of samples whose rows were all dropped by filters (see Where)."""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if isinstance(row, Row):
+                row.run = self.run

@@ -30,12 +30,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from rollout._args import flag
 from rollout._bridge import OnRequest
-from rollout._types import Group, Row
-from rollout.train.weights import loss_weights
+from rollout._types import Group
+from rollout.train.adapters import to_verl
 
 
 class Feeder(OnRequest):
@@ -78,24 +76,13 @@ class Feeder(OnRequest):
             self.begin((tq.kv_list("train") or {}).get("train", {}).get("rollout"))
 
     def _answer(self, uid: str, group: Group) -> None:
-        import torch
         import transfer_queue as tq
-        from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-        rows = [row for row in group.rows if row["reward"] is not None]
-        made = [self._row(uid, row) for row in rows]
-        if self._weigh:
-            tokens, sample = [int(np.count_nonzero(r["loss_mask"])) for r in rows], [r["sample_index"] for r in rows]
-            n = max(1, len(set(sample)))
-            weights = loss_weights(tokens, sample, "seq-mean-token-mean", scale="mean", rows=n, samples=n)
-            for weight, (fields, _) in zip(weights.tolist(), made):
-                fields["rollout_is_weights"] = torch.full_like(fields["rollout_log_probs"], weight)
-        if rows:
-            keys = [f"{uid}_{row['sample_index']}_{row['segment_index']}" for row in rows]
-            fields = list_of_dict_to_tensordict([fields for fields, _ in made])
-            tq.kv_batch_put(keys=keys, partition_id="train", fields=fields, tags=[tag for _, tag in made])
-        whole = 0 < len(rows) == len(group.rows) and not group.failed and not group.missing
-        step = min((tag["global_steps"] for _, tag in made), default=self._version + 1)
+        made = to_verl([group], uids=[uid], null_reward="drop", versions=self.versions, weigh_samples=self._weigh)
+        if made["keys"]:
+            tq.kv_batch_put(partition_id="train", **made)
+        whole = 0 < len(made["keys"]) == len(group.rows) and not group.failed and not group.missing
+        step = min((tag["global_steps"] for tag in made["tags"]), default=self._version + 1)
         done = {"status": "finished" if whole else "failure", "global_steps": step}
         tq.kv_batch_put(keys=[uid, "rollout"], partition_id="train", tags=[done, self._collector.state_dict()])
 
@@ -103,21 +90,3 @@ class Feeder(OnRequest):
         import transfer_queue as tq
 
         tq.kv_batch_put(keys=[uid], partition_id="train", tags=[{"status": "failure"}])
-
-    def _row(self, uid: str, row: Row) -> tuple[dict[str, Any], dict[str, Any]]:
-        import torch
-
-        ids, at = torch.tensor(row["input_ids"], dtype=torch.int64), row["prompt_length"]
-        mask = torch.tensor(row["loss_mask"][at:], dtype=torch.int64)
-        score = torch.zeros(len(mask))
-        score[-1] = row["reward"]
-        oldest, newest = self.versions(row)
-        steps = {"min_global_steps": oldest, "max_global_steps": newest}
-        fields = {
-            "uid": uid, "session_id": row["sample_index"], "global_steps": oldest + 1, "num_turns": len(row["turn_roles"]),
-            "prompts": ids[:at], "responses": ids[at:], "input_ids": ids, "position_ids": torch.arange(len(ids)),
-            "response_mask": mask, "loss_mask": mask, "rollout_log_probs": torch.tensor(row["logprobs"][at:]), "rm_scores": score,
-            "multi_modal_inputs": {}, "extra_fields": {**steps, "reward_extra_info": {}},
-        }  # fmt: skip
-        lengths = {"prompt_len": at, "response_len": len(mask), "seq_len": len(ids)}
-        return fields, {"status": "success", **lengths, "global_steps": oldest + 1, **steps}

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rollout._types import Group
+from rollout._types import Group, Row
 from rollout.data._blocks import ALIGN, borrow, memory
 from rollout.runs._mapped import Pages, Source
 from rollout.runs._shardfile import address
@@ -134,6 +134,6 @@ def unpack(sent: Any, sources: list[Source], where: list[Where], heads: list[tup
                 row[name] = arrays[value]
     out, at = [], 0
     for run, id, size, n, failed, empty, missing, left_out in heads:
-        out.append(Group(run, id, size, rows[at : at + n], failed, empty, missing, left_out))
+        out.append(Group(run, id, size, [Row(row) for row in rows[at : at + n]], failed, empty, missing, left_out))
         at += n
     return out

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator, Sequence, ValuesView
 from typing import Any, Protocol
 
+from rollout._types import Row
+
 _UNREAD: Any = type("Unread", (), {"__repr__": lambda _: "<a column that was not read: dict(row) reads all>"})()
 """The placeholder for a value that has not yet been read. Code that bypasses the methods of the
 dict gets this placeholder and fails. A missing key instead of a placeholder could be mistaken for
@@ -18,7 +20,7 @@ class Source(Protocol):
         """Return the value of a column in the row with the given number in the shard."""
 
 
-class LazyRow(dict[str, Any]):
+class LazyRow(Row):
     """A dict by column name that reads each value on first use."""
 
     __slots__ = ("_number", "_source")
@@ -72,8 +74,6 @@ class LazyRow(dict[str, Any]):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    __hash__ = None
-
     def __or__(self, other: Any) -> Any:
         return dict(self) | other
 
@@ -83,8 +83,15 @@ class LazyRow(dict[str, Any]):
     def __repr__(self) -> str:
         return dict.__repr__(self._read())
 
-    def __reduce__(self) -> tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]:
-        return dict, (dict(self),)
+    def __reduce__(self) -> tuple[Callable[..., Row], tuple[Any, ...]]:
+        return _copy, (dict(self), getattr(self, "run", None))
+
+
+def _copy(columns: dict[str, Any], run: str | None) -> Row:
+    row = Row(columns)
+    if run is not None:
+        row.run = run
+    return row
 
 
 def template(have: Sequence[str], columns: Sequence[str] | None) -> dict[str, Any]:

@@ -299,4 +299,4 @@ def rows(shard: Shard, columns: Sequence[str] | None = None, *, check: Check = "
     for batch in batches(shard, columns, check):
         get = {name: getter(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
         for i in range(batch.num_rows):
-            yield {name: value(i) for name, value in get.items()}
+            yield Row({name: value(i) for name, value in get.items()})

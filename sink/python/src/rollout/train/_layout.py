@@ -10,7 +10,7 @@ import numpy as np
 from rollout._args import instance
 from rollout._arrays import torch
 from rollout._process import worker
-from rollout._types import Group, Row
+from rollout._types import Group
 from rollout.data._blocks import ALIGN, borrow
 
 # For each entry, its dtype and its padding value. None stands for pad_id.
@@ -30,12 +30,12 @@ _NEEDED = ("sample_key", "segment_index", "input_ids", "loss_mask", "logprobs", 
 _USED = (*_NEEDED, "versions")
 
 
-def select(groups: Sequence[Group], null_reward: str) -> tuple[list[Row], dict[str, Any]]:
+def select(groups: Sequence[Group], null_reward: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the rows to collate, and a dict with the batch entries that are already known.
 
     Each row gets the members _group, _sample, _group_size, _absent and _reward.
     """
-    rows: list[Row] = []
+    rows: list[dict[str, Any]] = []
     dropped: set[tuple[int, str]] = set()
     numbers: dict[tuple[int, str], int] = {}
     for group in groups:
@@ -65,11 +65,11 @@ def select(groups: Sequence[Group], null_reward: str) -> tuple[list[Row], dict[s
     return rows, {"dropped": len(dropped)}
 
 
-def _unscored(row: Row) -> bool:
+def _unscored(row: dict[str, Any]) -> bool:
     return row["reward"] is None or row["reward"] != row["reward"]
 
 
-def per_row(rows: Sequence[Row]) -> dict[str, Any]:
+def per_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the per-row entries of a batch as numpy arrays. The entry "rows" is a list."""
 
     def ints(name: str) -> Any:
@@ -144,7 +144,7 @@ def _dtype(name: str, dtype: Any) -> str:
     return word
 
 
-def fill(flat: Flat, rows: Sequence[Row], starts: Any) -> None:
+def fill(flat: Flat, rows: Sequence[dict[str, Any]], starts: Any) -> None:
     """Copy each row to the position in `starts`, and fill the gaps with padding. The starts must
     be ascending, and the rows must not overlap."""
     longest = max((len(r["input_ids"]) for r in rows), default=0)

@@ -1,0 +1,1 @@
+"""Sends what a run contains to an experiment tracker."""
