@@ -23,6 +23,8 @@ type Log struct {
 	given int64         // number of the last commit passed to each
 	known seqSet        // numbers of the entries that were read or replaced
 
+	scores *Scores // if not nil, replaces the scores in the rows; see UseScores
+
 	// These fields are only used in a bucket.
 	shards      []store.Info  // the shards that CheckSizes has listed
 	replaced    []string      // if not nil, the paths of the shards of replaced entries
@@ -149,6 +151,7 @@ func shardRows[T any](
 			yield(nil, l.readError(s.Path, fmt.Errorf("shard of kind %s, want %s", s.Kind, kind)))
 			return
 		}
+		var scoreErr error // it concerns another file
 		err := l.factsOf(s, func(f io.ReaderAt, in rowRange) error {
 			left := int64(-1) // -1: read to the end of the file
 			if in.rows < in.shard.Rows {
@@ -157,6 +160,11 @@ func shardRows[T any](
 			in.skip += n
 			ended := false // the caller ended the iteration
 			more := func(row *T) bool {
+				if r, ok := any(row).(*StoredRow); ok {
+					if scoreErr = l.scores.apply(r, others == nil); scoreErr != nil {
+						return false
+					}
+				}
 				left--
 				ended = !yield(row, nil)
 				return !ended && left != 0
@@ -169,11 +177,14 @@ func shardRows[T any](
 			} else {
 				err = fmt.Errorf("format %s cannot store failures", in.shard.Format)
 			}
-			if err == nil && !ended && left > 0 {
+			if err == nil && !ended && left > 0 && scoreErr == nil {
 				err = fmt.Errorf("the last %d rows are missing", left)
 			}
 			return err
 		})
+		if scoreErr != nil {
+			err = scoreErr
+		}
 		if err != nil {
 			yield(nil, err)
 		}
