@@ -98,7 +98,10 @@ func PlanFleet(ctx context.Context, h *Host, l *config.Loader, objects store.Sto
 	}
 	delete(info.Config["tasks"], "file") // paths of this machine
 	delete(info.Config["output"], "dir")
-	f := &fleet.Fleet{ID: info.ID, CreatedAt: info.CreatedAt, Program: version.Read().Version, Identity: p.identity, Model: p.settings.model, Config: info.Config}
+	if info.Model != nil {
+		info.Model.Files = "" // a fleet keeps no copy of the tokenizer
+	}
+	f := &fleet.Fleet{ID: info.ID, CreatedAt: info.CreatedAt, Program: version.Read().Version, Identity: p.identity, Model: info.Model, Config: info.Config}
 	if n == 0 {
 		n = fleet.DefaultPartitions(p.tasks.Tasks)
 	}

@@ -8,6 +8,8 @@
 //	  tasks.jsonl    snapshot.go   the validated tasks; adding tasks on resume
 //	                 tasklog.go    tasks that arrive during the run
 //	  report.json    report.go     the report for programs; report.html is for people
+//	  tokenizer/     tokenizer.go  the files of the tokenizer and the chat template
+//	  scores/        scores.go     scores sets of rollout rescore; package sink owns their logs
 //	  journal/       package journal: attempts, and the work that servers might still be doing
 //	  logs/          one file per invocation
 //	  the rest       package sink: the dataset

@@ -255,6 +255,9 @@ type Model struct {
 	TokenizerSHA256    string  `json:"tokenizer_sha256"`
 	ChatTemplate       string  `json:"chat_template"` // name of the template: default or tool_use
 	ChatTemplateSHA256 string  `json:"chat_template_sha256"`
+	// Files is the name of the folder in TokenizerDir that contains the files of the tokenizer and the
+	// template. It is empty if the run keeps no copy.
+	Files string `json:"files,omitempty"`
 }
 
 // DescribeModel returns the Model of a tokenizer and a chat template.
@@ -284,10 +287,13 @@ func (m *Model) engine() string {
 	return fmt.Sprintf("vocab_size %d, eos_token_id %v", m.EngineVocabSize, m.StopIDs)
 }
 
-// TokenizerPath returns the tokenizer folder of the last invocation, or "" if the folder no longer
-// exists. A relative path is resolved against the working directory, and then against the run's
-// parent folder.
+// TokenizerPath returns the run's own copy of its tokenizer. If there is none, it returns the tokenizer
+// folder of the last invocation, or "" if that folder no longer exists. A relative path is resolved
+// against the working directory, and then against the run's parent folder.
 func (i *Info) TokenizerPath(dir string) string {
+	if path := i.keptTokenizer(dir); path != "" {
+		return path
+	}
 	var path string
 	if json.Unmarshal(i.Config["tokens"]["tokenizer"], &path) != nil || path == "" {
 		return ""
