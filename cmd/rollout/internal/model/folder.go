@@ -38,6 +38,10 @@ func open(dir string) *source {
 	return s
 }
 
+// Stat and ReadDir do not open the file: the open of a named pipe would block.
+func (s *source) Stat(name string) (fs.FileInfo, error)      { return fs.Stat(s.FS, name) }
+func (s *source) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(s.FS, name) }
+
 func (s *source) record(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
