@@ -26,6 +26,7 @@ import (
 
 type exportOptions struct {
 	rowFilter
+	scores string
 	out, kind string
 }
 
@@ -56,6 +57,7 @@ into a run with the same rows.`,
 	f := cmd.Flags()
 	f.StringVarP(&o.out, "output", "o", "-", "write to `FILE` atomically, compressed if it ends in .gz or .zst; - is standard output")
 	f.StringVar(&o.kind, "kind", "data", "`KIND` of rows to write: data, failures or all")
+	f.StringVar(&o.scores, "scores", "", scoresUsage)
 	f.StringVar(&o.task, "task", "", "write only rows of the task with this `ID`")
 	values(cmd, "kind", cobra.ShellCompDirectiveNoFileComp, "data", "failures", "all")
 	f.StringVar(&o.group, "group", "", "write only rows of the group with this `ID`")
@@ -77,6 +79,7 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 	if err != nil {
 		return err
 	}
+	run.Scores = o.scores
 	logs, err := run.Logs(ctx)
 	if err != nil {
 		return err

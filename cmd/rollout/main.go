@@ -115,6 +115,7 @@ func (p *program) rootCmd() *cobra.Command {
 		p.reportCmd(),
 		p.exportCmd(),
 		p.importCmd(),
+		p.rescoreCmd(),
 		p.verifyCmd(),
 		p.failuresCmd(),
 		p.stepsCmd(),

@@ -37,12 +37,13 @@ type CommandConfig struct {
 // Command scores rollouts with an external program that keeps running during the run. For each
 // rollout, the program reads one line from its standard input:
 //
-//	{"id":7,"task_id":"t1","messages":["…"],"answer":"…","metadata":{…},"output":"…","reasoning":"…","text":"…","conversation":[…],"exit_code":0,"workdir":"…","trial":false}
+//	{"id":7,"task_id":"t1","messages":["…"],"answer":"…","metadata":{…},"output":"…","reasoning":"…","text":"…","conversation":[…],"stop_reason":"end_turn","exit_code":0,"workdir":"…","trial":false}
 //
-// The members answer, metadata, conversation, exit_code and workdir can be null. The member messages
+// The members answer, metadata, conversation, stop_reason, exit_code and workdir can be null. The member messages
 // contains the user messages of the task, and conversation all messages of the rollout. The member
 // output is the model's answer, reasoning is the text before the answer, and text is the whole text
 // that the model wrote.
+// The member stop_reason is the column of the same name; it is null in the trial sample.
 // If the agent is a command, exit_code is its exit code, or -1 if a signal ended it, and workdir is
 // the folder in which it ran. The folder is removed after the program has answered. In the trial
 // sample, both are null.
@@ -111,6 +112,7 @@ type question struct {
 	Reasoning    string          `json:"reasoning"`
 	Text         string          `json:"text"`
 	Conversation json.RawMessage `json:"conversation"`
+	StopReason   *string         `json:"stop_reason"`
 	ExitCode     *int            `json:"exit_code"`
 	Workdir      *string         `json:"workdir"`
 	Trial        bool            `json:"trial"`
@@ -130,8 +132,12 @@ func (c *Command) Score(ctx context.Context, t *collector.Task, r *collector.Rep
 	if r.Workdir != "" {
 		workdir = &r.Workdir
 	}
+	var stop *string
+	if n := len(r.Sends); n > 0 {
+		stop = &r.Sends[n-1].StopReason
+	}
 	line, err := json.Marshal(question{
-		id, t.ID, t.Messages, t.Answer, t.Metadata, r.Output, r.Reasoning, r.Text, r.Messages, r.ExitCode, workdir, r.Trial,
+		id, t.ID, t.Messages, t.Answer, t.Metadata, r.Output, r.Reasoning, r.Text, r.Messages, stop, r.ExitCode, workdir, r.Trial,
 	})
 	if err != nil {
 		return collector.Reward{}, fmt.Errorf("reward: task %s: %w", t.ID, err)

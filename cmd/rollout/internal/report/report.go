@@ -38,6 +38,9 @@ type Report struct {
 	Model   string   `json:"model,omitempty"`
 	Servers []string `json:"servers,omitempty"`
 	Tasks   int      `json:"tasks"`
+	// Scores is the name of the scores set that the rewards come from. It is empty if they come from the
+	// collection.
+	Scores string `json:"scores,omitempty"`
 
 	Coverage   Coverage   `json:"coverage"`
 	Failures   Failures   `json:"failures"`

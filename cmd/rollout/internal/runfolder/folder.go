@@ -187,8 +187,8 @@ func (f *Folder) Abandon() error {
 	return errors.Join(err, f.close())
 }
 
-// openRun locks the folder of an existing run and removes its temporary files.
-func openRun(dir string, mode fs.FileMode) (*Folder, error) {
+// OpenRun locks the folder of an existing run and removes its temporary files.
+func OpenRun(dir string, mode fs.FileMode) (*Folder, error) {
 	if err := Need(dir); err != nil {
 		return nil, err
 	}
@@ -257,6 +257,9 @@ func (f *Folder) writeJSON(name string, v any) error {
 func (f *Folder) TasksPath() string { return filepath.Join(f.Dir, TasksFile) }
 
 func (f *Folder) close() error { return f.lock.Close() }
+
+// Close releases the lock.
+func (f *Folder) Close() error { return f.close() }
 
 // writeFile writes dir/name atomically and durably, through a temporary file.
 func writeFile(dir, name string, mode fs.FileMode, write func(io.Writer) error) error {

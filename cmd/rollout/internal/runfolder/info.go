@@ -49,6 +49,8 @@ type Info struct {
 	// Imported lists the files that the run was imported from. It is empty if the run was
 	// collected.
 	Imported []string `json:"imported,omitempty"`
+	// Parent is set if the run is a copy of another run with other rewards.
+	Parent *Parent `json:"parent,omitempty"`
 	// Fleet is set if the folder is the spool of a worker. The run's tasks and rows are then in a store.
 	Fleet *Fleet `json:"fleet,omitempty"`
 	// Invocations lists the processes that collected into the run, oldest first.
@@ -61,6 +63,13 @@ type Info struct {
 type Fleet struct {
 	ID       string `json:"id"`
 	Location string `json:"store"` // as the user gave it
+}
+
+// A Parent is the run whose rows were scored again.
+type Parent struct {
+	ID       string `json:"id"`
+	Location string `json:"location"` // as the user gave it
+	Scorer   Scorer `json:"scorer"`
 }
 
 // An Invocation is one process that collected into a run.

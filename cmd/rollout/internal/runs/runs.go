@@ -32,6 +32,8 @@ type Run struct {
 	Fleet    *fleet.Fleet   // nil if the run is not a fleet
 	Store    store.Store    // nil if the run is in a folder of its own
 	Datasets []Dataset
+	// Scores is the name of the scores set whose rewards the rows get; see runfolder.ReadScores.
+	Scores string
 }
 
 // A Dataset is the dataset of a run, or of a partition with tasks.
@@ -128,9 +130,13 @@ func (d *Dataset) Wrap(err error) error {
 func (r *Run) Report(ctx context.Context, pass float64) (*report.Report, error) {
 	if r.Dir != "" {
 		_, running := runfolder.Locked(r.Dir)
-		return runfolder.ReadReport(r.Dir, pass, running, false)
+		return runfolder.ReadReport(r.Dir, r.Scores, pass, running, false)
 	}
 	run := r.Info.Reported(pass)
+	var err error
+	if run.Scores, err = r.scores(); err != nil {
+		return nil, err
+	}
 	run.Logs = func(each func(*sink.Commit)) ([]*sink.Log, error) {
 		logs, mu := make([]*sink.Log, len(r.Datasets)), sync.Mutex{}
 		return logs, r.Each(ctx, func(_ context.Context, i int, d *Dataset) (err error) {
@@ -168,11 +174,29 @@ func (r *Run) Each(ctx context.Context, read func(ctx context.Context, i int, d 
 	return g.Wait()
 }
 
-// Logs reads the logs of all datasets. The error has an exit code.
+// scores reads the selected scores set. It returns nil if the rewards in the rows count.
+func (r *Run) scores() (*sink.Scores, error) {
+	if r.Fleet != nil {
+		if r.Scores != "" && r.Scores != runfolder.CollectedScores {
+			return nil, exit.Usagef("--scores: a fleet has no scores sets")
+		}
+		return nil, nil
+	}
+	return runfolder.ReadScores(r.Location, r.Store, r.Dir, r.Info.ID, r.Scores)
+}
+
+// Logs reads the logs of all datasets. Their rows have the rewards of the selected scores set. The error has an
+// exit code.
 func (r *Run) Logs(ctx context.Context) ([]*sink.Log, error) {
 	logs := make([]*sink.Log, len(r.Datasets))
-	err := r.Each(ctx, func(_ context.Context, i int, d *Dataset) (err error) {
-		logs[i], err = d.Log()
+	scores, err := r.scores()
+	if err != nil {
+		return nil, err
+	}
+	err = r.Each(ctx, func(_ context.Context, i int, d *Dataset) (err error) {
+		if logs[i], err = d.Log(); err == nil {
+			logs[i].UseScores(scores)
+		}
 		return err
 	})
 	if err != nil {
