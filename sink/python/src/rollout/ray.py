@@ -41,6 +41,7 @@ from rollout.errors import CorruptError, FolderError, ToleranceError
 from rollout.runs import _store as store
 from rollout.runs.follow import Following
 from rollout.runs.log import Check
+from rollout.runs.scores import COLLECTED
 from rollout.runs.select import Where
 
 try:
@@ -190,7 +191,7 @@ class Reference:
     def read(self) -> Group:
         """Read the group from the store."""
         folder, after = store.partitions(self.run)[self.partition], {**self.cursor, "groups": self.cursor["groups"] - 1}
-        group = Following(folder, after=after, **self.what).poll()
+        group = Following(folder, after=after, scores=COLLECTED, **self.what).poll()
         if group is None or group.id != self.id:
             raise CorruptError(f"{folder}: commit {self.cursor['seq']} does not complete the group {self.id!r}")
         return replace(group, run=self.run)
@@ -361,7 +362,7 @@ class _Reader:
         nothing if the run has ended. The other values are the next fields of Reference."""
         following = self._following if place == self._end else None
         self._following = None  # after an error, begin again at the place
-        following = following or Following(self._url, after={"partitions": place}, **self._what)
+        following = following or Following(self._url, after={"partitions": place}, scores=COLLECTED, **self._what)
         found, end = [], list(place)
         group = next(iter(following), None)
         while group is not None:

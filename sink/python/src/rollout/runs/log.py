@@ -30,6 +30,7 @@ from rollout._types import Path, Row
 from rollout.errors import SEE_VERIFY, CorruptError
 from rollout.runs import _store as store
 from rollout.runs.entries import Entry, Log, corrupt_entry, entries
+from rollout.runs.scores import open_scores, scores_name
 
 Check = Literal["sha256", "size"]
 T = TypeVar("T")
@@ -148,8 +149,7 @@ def find(shard: Shard) -> tuple[Shard, int]:
     for path in (shard.path, replaced(shard.path)):
         if store.exists(path):
             return shard._replace(path=path), 0
-    run_dir, name = store.split(store.split(store.split(shard.path)[0])[0])
-    run_dir = run_dir if name == "replaced" else store.join(run_dir, name)
+    run_dir = run_of(shard.path)
     merge = Log(run_dir).merge_of(shard.commit)
     if merge is None:
         raise CorruptError(f"{shard.path}: the file is missing, although the commit log lists it{SEE_VERIFY}")
@@ -165,6 +165,12 @@ def replaced(path: str) -> str:
     folder, name = store.split(path)
     run_dir, kind = store.split(folder)
     return path if store.split(run_dir)[1] == "replaced" else store.join(run_dir, "replaced", kind, name)
+
+
+def run_of(path: str) -> str:
+    """Return the folder of the run to which a shard belongs."""
+    folder, name = store.split(store.split(store.split(path)[0])[0])
+    return folder if name == "replaced" else store.join(folder, name)
 
 
 def follow_moves(shard: Shard, use: Callable[[Shard, int], T]) -> T:
@@ -253,13 +259,27 @@ def _all(source: Any, shard: Shard, columns: Sequence[str] | None) -> Iterator[p
             yield from table.combine_chunks().to_batches()
 
 
-def table(run_dir: Path, kind: str = "data", columns: Sequence[str] | None = None, check: Check = "sha256") -> pa.Table:
-    """Return all committed rows as one table, for analysis rather than training."""
-    parts = [
-        pa.Table.from_batches([batch]).replace_schema_metadata(None)
-        for shard in shards(run_dir, kind)
-        for batch in batches(shard, columns, check)
-    ]
+def table(
+    run_dir: Path, kind: str = "data", columns: Sequence[str] | None = None, check: Check = "sha256", *, scores: str | None = None
+) -> pa.Table:
+    """Return all committed rows as one table, for analysis rather than training.
+
+    scores: the scores set whose rewards the rows get; see Dataset.
+    """
+    one_of("kind", kind, ("data", "failures"))
+    texts("columns", columns, none=True)
+    one_of("check", check, ("sha256", "size"))
+    scores_name(scores)
+    folders = {folder: open_scores(folder, scores) for folder in _folders(run_dir, 0)} if kind == "data" else {}
+    parts = []
+    for shard in shards(run_dir, kind):
+        found = folders.get(run_of(shard.path))
+        names = columns if columns is None or found is None or "sample_key" in columns else [*columns, "sample_key"]
+        for batch in batches(shard, names, check):
+            if found is not None:
+                batch = found.replaced(batch, found.index(batch["sample_key"]))
+            part = pa.Table.from_batches([batch]).replace_schema_metadata(None)
+            parts.append(part if columns is None else part.select(list(columns)))
     return pa.concat_tables(parts) if parts else pa.table({})
 
 
