@@ -30,8 +30,8 @@ type ScoresWriter struct {
 
 // OpenScores opens the scores set in the folder dir, which must exist, to add scores. It creates the
 // set's folders. It removes the shards that no entry names, because their scores can be computed
-// again. cfg.RunID must be the id of the run. Of the other fields, only Meta, FS, Now and Logger
-// are used. If the set is complete, the error is ErrSealed. The other errors are those of [Create].
+// again. cfg.RunID must be the id of the run. OpenScores uses no other fields except Meta, FS, Now
+// and Logger. If the set is complete, the error is ErrSealed. Otherwise the errors are the same as in [Create].
 func OpenScores(dir string, cfg Config) (*ScoresWriter, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

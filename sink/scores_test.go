@@ -160,7 +160,7 @@ func TestScores(t *testing.T) {
 	}
 }
 
-// A set counts once it is sealed, and then it cannot be opened for writing. An interrupted set goes on after its
+// A set counts once it is sealed, and then it cannot be opened for writing. An interrupted set continues after its
 // last commit, and has the same shards as a set that was not interrupted.
 func TestScoresInterrupted(t *testing.T) {
 	t.Parallel()

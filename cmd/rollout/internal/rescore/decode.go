@@ -162,15 +162,20 @@ func common(a, b []int32) (n int) {
 	return n
 }
 
-// lostAnswer reports whether the tokens of the sample's last call were quarantined. Failures of calls
-// that were not to be trained on do not count.
-func lostAnswer(rows []sink.StoredRow, failures []sink.StoredFailure) bool {
-	n := len(failures)
+// A failedCall is a call of a sample that is in no row.
+type failedCall struct {
+	call      int
+	untrained bool // the call is valid, but was not to be trained on
+}
+
+// lostAnswer reports whether the tokens of the sample's last call were quarantined.
+func lostAnswer(rows []sink.StoredRow, failed []failedCall) bool {
+	n := len(failed)
 	for i := range rows {
 		n += len(rows[i].FinishReasons)
 	}
-	for i := range failures {
-		if f := &failures[i]; int(f.Call) == n-1 && !tokenize.Untrained(f.Reason, f.Call) {
+	for _, f := range failed {
+		if f.call == n-1 && !f.untrained {
 			return true
 		}
 	}

@@ -79,8 +79,8 @@ type Rescore struct {
 	result Result
 }
 
-// Run scores the samples of the run in dir again. The folder must be locked. The settings of the loader are
-// those of the run, changed by the user.
+// Run scores the samples of the run in dir again. The folder must be locked. The loader has the
+// settings of the run, with the changes of the user.
 func Run(ctx context.Context, folder *runfolder.Folder, info *runfolder.Info, l *config.Loader, o *Options) (_ *Result, err error) {
 	r := &Rescore{dir: folder.Dir, loader: l, options: o, info: info, groups: map[string]*scoredGroup{}, census: census{left: map[sink.KeyID]int32{}}}
 	if err := r.openScorer(); err != nil {
@@ -210,7 +210,7 @@ func (r *Rescore) fill(ctx context.Context, dir string, fs sink.FS) (err error) 
 	if r.writer, err = sink.OpenScores(dir, sink.Config{RunID: r.info.ID, FS: fs}); err != nil {
 		return runfolder.ReadError(dir, err)
 	}
-	log, err := sink.ReadLogIn(nil, r.dir, nil)
+	log, err := sink.ReadLogIn(nil, r.dir, func(*sink.Commit) {}) // drops the lists of samples
 	if err != nil {
 		return runfolder.ReadError(r.dir, err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A job is one sample. The reader makes it, one worker scores it, and the writer writes it, in the order of
@@ -27,42 +28,73 @@ type job struct {
 	ready  chan struct{} // closed when the sample is scored
 }
 
-// read passes every sample with rows that the set lacks to yield, until yield returns false. Failed calls of a
-// sample follow its rows.
+// read passes every sample with rows that the set lacks to yield, until yield returns false. It keeps the
+// rows of one sample in memory, and the failed calls of one commit.
 func (r *Rescore) read(log *sink.Log, yield func(*job) bool) error {
-	var open *job
-	var failures []sink.StoredFailure
-	flush := func() bool {
-		if open == nil {
-			return true
-		}
-		j := open
-		j.lost = lostAnswer(j.rows, failures)
-		open, failures = nil, failures[:0]
-		return yield(j)
-	}
-	for s, err := range log.Stored() {
+	for i := range log.Commits {
+		calls, err := failedCalls(log, &log.Commits[i])
 		if err != nil {
 			return err
 		}
-		if open != nil && open.score.SampleKey == s.Key {
-			open.rows, failures = append(open.rows, s.Rows...), append(failures, s.Failures...)
-			continue
-		}
-		if !flush() {
-			return nil
-		}
-		if len(s.Rows) == 0 || r.has(s.Key) {
-			continue
-		}
-		row := &s.Rows[0]
-		open = &job{
-			rows: s.Rows, group: s.Group.ID, index: s.Index, ready: make(chan struct{}),
-			score: sink.StoredScore{SampleKey: s.Key, Keep: row.Keep, KeepReason: row.KeepReason},
+		for _, shard := range log.Commits[i].Shards {
+			if shard.Kind != sink.KindData {
+				continue
+			}
+			if more, err := r.readShard(log, shard, calls, yield); err != nil || !more {
+				return err
+			}
 		}
 	}
-	flush()
 	return nil
+}
+
+// failedCalls returns the calls of each sample in a commit that are in no row.
+func failedCalls(log *sink.Log, c *sink.Commit) (map[string][]failedCall, error) {
+	calls := map[string][]failedCall{}
+	for _, shard := range c.Shards {
+		if shard.Kind != sink.KindFailures {
+			continue
+		}
+		for f, err := range log.FailureFacts(shard) {
+			if err != nil {
+				return nil, err
+			}
+			if f.Call >= 0 {
+				key := strings.Clone(f.SampleKey)
+				calls[key] = append(calls[key], failedCall{int(f.Call), tokenize.Untrained(f.Reason, f.Call)})
+			}
+		}
+	}
+	return calls, nil
+}
+
+func (r *Rescore) readShard(log *sink.Log, shard sink.Shard, calls map[string][]failedCall, yield func(*job) bool) (more bool, err error) {
+	var open *job // its rows follow each other
+	for row, err := range log.Rows(shard) {
+		if err != nil {
+			return false, err
+		}
+		if open == nil || open.score.SampleKey != row.SampleKey {
+			if open != nil && !r.pass(open, calls, yield) {
+				return false, nil
+			}
+			open = &job{
+				group: row.GroupID, index: row.SampleIndex, ready: make(chan struct{}),
+				score: sink.StoredScore{SampleKey: row.SampleKey, Keep: row.Keep, KeepReason: row.KeepReason},
+			}
+		}
+		open.rows = append(open.rows, *row)
+	}
+	return open == nil || r.pass(open, calls, yield), nil
+}
+
+// pass passes a sample to yield, unless an earlier process has scored it.
+func (r *Rescore) pass(j *job, calls map[string][]failedCall, yield func(*job) bool) bool {
+	if r.has(j.score.SampleKey) {
+		return true
+	}
+	j.lost = lostAnswer(j.rows, calls[j.score.SampleKey])
+	return yield(j)
 }
 
 // scoreAll scores the samples with several workers, and passes them to write in the order of the log. It
