@@ -26,7 +26,7 @@ import (
 
 type exportOptions struct {
 	rowFilter
-	scores string
+	scores    string
 	out, kind string
 }
 

@@ -28,7 +28,7 @@ import (
 
 type inspectOptions struct {
 	rowFilter
-	scores string
+	scores                  string
 	row, limit              int
 	tokenizer               string
 	failures, asJSON, whole bool
