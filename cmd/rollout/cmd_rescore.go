@@ -97,15 +97,15 @@ If a setting is not given, rescore uses the setting of the run.`,
 
 // rescored prints what a rescore did. It returns an error if the scorer failed on some samples.
 func (p *program) rescored(c *config.Config, dir, out string, r *rescore.Result) error {
-	parts := []string{fmt.Sprintf("%d scored, mean reward %.4g", r.Scored, r.Mean())}
+	parts := []string{fmt.Sprintf("%s scored, mean reward %.4g", format.Count(int64(r.Scored)), r.Mean())}
 	if r.Earlier > 0 {
-		parts = append(parts, fmt.Sprintf("%d scored before", r.Earlier))
+		parts = append(parts, format.Count(int64(r.Earlier))+" scored before")
 	}
 	if n := r.Unscored + r.Failures; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d not scored", n))
+		parts = append(parts, format.Count(int64(n))+" not scored")
 	}
 	if r.Filtered > 0 {
-		parts = append(parts, fmt.Sprintf("%d with keep=false", r.Filtered))
+		parts = append(parts, format.Count(int64(r.Filtered))+" with keep=false")
 	}
 	done := r.Scored + r.Failures + r.Unscored
 	what := "scores set " + r.Set + " of " + dir
