@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -161,4 +162,62 @@ done
 	if !strings.Contains(other.stderr, "scores set 0002 of "+dir+": 40 samples: 40 scored, mean reward 0.5") {
 		t.Errorf("a changed scorer: %s", other.stderr)
 	}
+}
+
+// A scorer gets the same fields as at collection: of forks, of samples with tool calls, and of samples that the token
+// limit cut. The conversation has the same bytes if the rows store it.
+func TestRescoreSeesTheSame(t *testing.T) {
+	t.Parallel()
+	script := killScript()
+	script.Drift, script.Length = 0.4, 0.2
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: script})
+	score := writeFile(t, "score.sh", []byte(`while read -r line; do printf '{"reward": 1, "details": %s}\n' "$(printf '%s' "$line" | sed 's/^{"id":[0-9]*,/{/')"; done`+"\n"))
+	for _, messages := range []bool{true, false} {
+		cfg := writeFile(t, "reward.yaml", fmt.Appendf(nil, "reward: {kind: command, command: [sh, %s]}\noutput: {messages: %t}\n", score, messages))
+		dir, args := collectArgs(t, sim, serveSim(t, sim), 60, "--samples", "2", "--tokenizer", lettasim.ModelName, "-c", cfg, "--quiet", "--preflight", "connect")
+		mustRun(t, exit.OK, args...)
+		mustRun(t, exit.OK, "rescore", dir)
+		log := must(sink.ReadLog(dir))(t)
+		given := map[string]map[string]any{}
+		forks, cut := 0, 0
+		for s := range log.Shards(sink.KindData) {
+			for r := range each(t, log.Rows(s)) {
+				given[r.SampleKey] = decoded(t, *r.RewardDetails)
+				if r.SegmentCount > 1 {
+					forks++
+				}
+				if r.Truncated {
+					cut++
+				}
+			}
+		}
+		if forks < 10 || cut < 5 {
+			t.Fatalf("%d rows of forks and %d rows that were cut: the test shows little", forks, cut)
+		}
+		log.UseScores(must(sink.ReadScores(nil, dir, "", ""))(t))
+		for s := range log.Shards(sink.KindData) {
+			for r := range each(t, log.Rows(s)) {
+				was, now := given[r.SampleKey], decoded(t, *r.RewardDetails)
+				if !messages {
+					if list, ok := now["conversation"].([]any); !ok || len(list) < 2 {
+						t.Fatalf("conversation %v", now["conversation"])
+					}
+					delete(was, "conversation")
+					delete(now, "conversation")
+				}
+				for _, name := range []string{"output", "text", "reasoning"} { // an engine's text can begin or end with space
+					was[name], now[name] = strings.TrimSpace(was[name].(string)), strings.TrimSpace(now[name].(string))
+				}
+				if a, b := fmt.Sprint(was), fmt.Sprint(now); a != b {
+					t.Errorf("sample %s: the scorer got\n%s\nand now gets\n%s", r.SampleKey, a, b)
+				}
+			}
+		}
+	}
+}
+
+func decoded(t *testing.T, text string) (fields map[string]any) {
+	t.Helper()
+	noError(t, json.Unmarshal([]byte(text), &fields))
+	return fields
 }
