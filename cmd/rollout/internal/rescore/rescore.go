@@ -103,7 +103,13 @@ func Run(ctx context.Context, folder *runfolder.Folder, info *runfolder.Info, l 
 	if r.census.samples == 0 {
 		return nil, exit.With(exit.Folder, fmt.Errorf("%s has no rows, so there is nothing to score", r.dir))
 	}
-	if n := runfolder.Waiting(r.dir); n > 0 {
+	n := 0
+	for _, err := range log.Waiting() {
+		if err == nil { // the number is only displayed
+			n++
+		}
+	}
+	if n > 0 {
 		o.Say("not scored: %s in the write-ahead log; %s commits them", format.Plural(int64(n), "sample"), runfolder.ResumeCommand(r.dir))
 	}
 	if o.Out != "" {
