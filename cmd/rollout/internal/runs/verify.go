@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// Verify verifies all datasets. In a fleet, it also compares the samples of each partition with its tasks. The
+// Verify verifies all datasets and scores sets. In a fleet, it also compares the samples of each partition with its tasks. The
 // error has an exit code.
 func (r *Run) Verify(ctx context.Context, o sink.VerifyOptions) (sum sink.VerifyReport, err error) {
 	reports := make([]sink.VerifyReport, len(r.Datasets))
@@ -35,12 +35,35 @@ func (r *Run) Verify(ctx context.Context, o sink.VerifyOptions) (sum sink.Verify
 		return sum, r.Error(err)
 	}
 	if len(reports) == 1 && r.Fleet == nil {
-		return reports[0], nil
+		return reports[0], r.verifyScores(&reports[0])
 	}
 	for i := range reports {
 		add(&sum, &reports[i], &r.Datasets[i], o.MaxProblems)
 	}
 	return sum, nil
+}
+
+// verifyScores verifies the scores sets of the run, and adds the damage to the report. A set that is not complete
+// only needs a readable log.
+func (r *Run) verifyScores(report *sink.VerifyReport) error {
+	names, err := sink.ScoreSets(r.Store, r.Dir)
+	if err != nil {
+		return r.Error(err)
+	}
+	for _, name := range names {
+		s, err := sink.ReadScores(r.Store, r.Dir, r.Info.ID, name)
+		if err == nil {
+			err = s.Check()
+		}
+		switch {
+		case err == nil, errors.Is(err, sink.ErrNoScores):
+		case errors.Is(err, sink.ErrCorrupt):
+			report.Problems, report.ProblemCount = append(report.Problems, err), report.ProblemCount+1
+		default:
+			return r.Error(err)
+		}
+	}
+	return nil
 }
 
 func add(sum, of *sink.VerifyReport, d *Dataset, most int) {
