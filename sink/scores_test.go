@@ -57,9 +57,10 @@ func scoreOf(s *tokenize.Sample) *sink.StoredScore {
 	if n%2 == 0 {
 		out.RewardDetails = new(fmt.Sprintf(`{"key":%q}`, s.Key))
 	}
-	if n%5 == 0 {
+	switch n % 5 {
+	case 0:
 		out.Keep, out.KeepReason = new(false), new("reward_std")
-	} else if n%5 == 1 {
+	case 1:
 		out.Keep, out.KeepReason = new(true), new("stale")
 	}
 	return out

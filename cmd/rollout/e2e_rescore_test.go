@@ -142,7 +142,7 @@ done
 			t.Errorf("%s has the reward %s", key, reward)
 		}
 	}
-	// A changed script is another scorer: its scores do not mix with those of an interrupted set.
+	// A changed script is another scorer: its scores do not mix with the scores of an interrupted set.
 	if err := os.Remove(seen + ".go"); err != nil {
 		t.Fatal(err)
 	}

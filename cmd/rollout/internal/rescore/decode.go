@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -61,23 +62,24 @@ func (d *decoder) answer(rows []sink.StoredRow) (string, *tokenize.Call) {
 			continue
 		}
 		n := calls(r) // number of calls before the span
-		for k := len(r.TurnRoles) - 1; k >= 0; k-- {
+		for k, role := range slices.Backward(r.TurnRoles) {
 			from, to := r.TurnOffsets[k], r.TurnOffsets[k+1]
-			switch tokenize.Role(r.TurnRoles[k]) {
-			case tokenize.RoleUser:
+			if tokenize.Role(role) == tokenize.RoleUser {
 				return "", last
-			case tokenize.RoleAssistant:
-				n--
-				call := &tokenize.Call{PromptIDs: r.InputIDs[:from], OutputIDs: r.InputIDs[from:to]}
-				if n < len(r.FinishReasons) {
-					call.FinishReason = r.FinishReasons[n]
-				}
-				if text := strings.TrimSpace(toolCalls.ReplaceAllString(d.text(call.OutputIDs), "")); text != "" {
-					return text, call
-				}
-				if last == nil {
-					last = call
-				}
+			}
+			if tokenize.Role(role) != tokenize.RoleAssistant {
+				continue
+			}
+			n--
+			call := &tokenize.Call{PromptIDs: r.InputIDs[:from], OutputIDs: r.InputIDs[from:to]}
+			if n < len(r.FinishReasons) {
+				call.FinishReason = r.FinishReasons[n]
+			}
+			if text := strings.TrimSpace(toolCalls.ReplaceAllString(d.text(call.OutputIDs), "")); text != "" {
+				return text, call
+			}
+			if last == nil {
+				last = call
 			}
 		}
 	}

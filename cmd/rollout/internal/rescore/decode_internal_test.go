@@ -52,6 +52,7 @@ func TestAnswer(t *testing.T) {
 	padded.InputIDs[len(padded.InputIDs)-1] = 1 << 20
 	last := row(0, begin, span{said, "One."}, span{tool, "1"}, span{said, "Two."})
 	last.FinishReasons = []string{"stop", "length"}
+	forked := []sink.StoredRow{row(0, begin, span{said, "First"}), row(0, span{prompted, begin.text + "first, 5"}, span{said, "Second."})}
 	for _, tt := range []struct {
 		name   string
 		rows   []sink.StoredRow
@@ -65,8 +66,7 @@ func TestAnswer(t *testing.T) {
 		{"a tool call that is cut", []sink.StoredRow{row(0, begin, span{said, "Well <tool_call>{\"na"})}, "Well", "stop", ""},
 		{"no answer to the last message", []sink.StoredRow{row(0, begin, span{said, "It is 5."}, span{asked, "And?"}, span{said, call})}, "", "stop", ""},
 		{"a fork", []sink.StoredRow{row(0, begin, span{said, "First."}), row(0, begin, span{said, call})}, "First.", "stop", ""},
-		{"a fork's conversation", []sink.StoredRow{row(0, begin, span{said, "First"}), row(0, span{prompted, begin.text + "first, 5"}, span{said, "Second."})}, "Second.", "stop",
-			`[{"role":"user","content":"Add."},{"role":"assistant","content":"First"},{"role":"prompt","content":"first, 5"},{"role":"assistant","content":"Second."}]`},
+		{"a fork's conversation", forked, "Second.", "stop", `[{"role":"user","content":"Add."},{"role":"assistant","content":"First"},{"role":"prompt","content":"first, 5"},{"role":"assistant","content":"Second."}]`},
 		{"a subagent", []sink.StoredRow{row(0, begin, span{said, "Mine."}), row(1, begin, span{said, "Other."})}, "Mine.", "stop", ""},
 		{"an id without a token", []sink.StoredRow{padded}, "It is 5.", "stop", ""},
 		{"the finish reason of the last call", []sink.StoredRow{last}, "Two.", "length", ""},
