@@ -34,7 +34,7 @@ def write(run: Run, name: str, rewards: dict[str, float | None], keep: dict[str,
         seq += 1
         path = folder / "scores" / f"part-{seq}.parquet"
         rows = [{"sample_key": k, "reward": rewards[k], "reward_details": json.dumps({"of": k}), "keep": (keep or {}).get(k)} for k in part]
-        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), path)
+        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), path, compression="none")
         body = path.read_bytes()
         shard = {"kind": "scores", "path": f"scores/{path.name}", "format": "parquet", "bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}
         shard |= {"rows": len(rows), "tokens": {"total": 0}}
@@ -142,7 +142,8 @@ def test_damage(run: Run) -> None:
     write(run, "0002", {k: 2.0 for k in KEYS})
     shard = run.dir / "scores" / "0002" / "scores" / "part-2.parquet"
     body = shard.read_bytes()
-    for spoil in (lambda: shard.write_bytes(body[:-9] + b"x" + body[-8:]), lambda: shard.write_bytes(body[:-1]), shard.unlink):
+    at = body.index(b"g1-")  # in a value
+    for spoil in (lambda: shard.write_bytes(body[:at] + b"x" + body[at + 1 :]), lambda: shard.write_bytes(body[:-1]), shard.unlink):
         spoil()
         with pytest.raises(rollout.CorruptError, match="0002"):
             rewards(rollout.Dataset(run.dir))
