@@ -13,6 +13,7 @@ KILLS   ?= 200
 DAMAGES ?= 400
 COLLECT_KILLS ?= 20,10
 SOAK    ?= 10m
+AWAY    ?= 5m
 NEW     ?= bin/rollout
 OLD     ?=
 
@@ -123,6 +124,10 @@ stores: ## install the S3 servers versitygw, moto and s3proxy into .build/stores
 e2e-store: python ## test sink/store against versitygw and moto, also through a proxy with faults, and check that s3proxy is refused
 	.ci/e2e-store.sh
 
+.PHONY: e2e-fleet
+e2e-fleet: python ## collect 5,000 samples with 8 workers in a real S3 server, while workers are killed, paused and cut off from it, and follow the run; exit status 75 if a package is not available
+	.ci/e2e-fleet.sh
+
 .PHONY: e2e-k8s
 e2e-k8s: image python ## apply configs/k8s to a real Kubernetes API server without nodes, and run its containers here with a bucket; needs root; exit status 75 if a package is not available
 	.ci/e2e-k8s.sh dist/image.tar
@@ -183,8 +188,9 @@ damage: ## damage the files of runs DAMAGES (400) times: the damage is found or 
 	ROLLOUT_DAMAGES=$(DAMAGES) $(GO) test -count 1 -timeout 60m -v -run '^TestDamage' ./cmd/rollout
 
 .PHONY: soak
-soak: ## collect for SOAK (10m) with 1,000 samples in flight: memory, goroutines and files stay constant
+soak: ## collect for SOAK (10m) with 1,000 samples in flight: memory, goroutines and files stay constant; then take the bucket of a fleet away for AWAY (5m)
 	ROLLOUT_SOAK=$(SOAK) $(GO) test -count 1 -timeout 60m -v -run '^TestSoak' ./cmd/rollout
+	ROLLOUT_AWAY=$(AWAY) $(GO) test -count 1 -timeout 60m -v -run '^TestStoreAway$$' ./cmd/rollout
 
 .PHONY: soakstream
 soakstream: ## collect with --stream for SOAK (10m), paced by a trainer: files, memory and descriptors stay constant, and verify passes
@@ -214,6 +220,11 @@ bench: vocabularies ## run every benchmark; BENCH=regexp selects some
 profile: build ## print the CPU time of a collection by stage; with OLD=PROGRAM, compare two builds
 	ROLLOUT_PROFILE=$(CURDIR)/.build/profile ROLLOUT_NEW=$(abspath $(NEW)) ROLLOUT_OLD=$(if $(OLD),$(abspath $(OLD))) \
 		$(GO) test -count 1 -timeout 60m -v -run '^TestProfile$$' ./cmd/rollout/internal/profile
+
+.PHONY: profilestore
+profilestore: build stores ## print the CPU time of a worker on a bucket of versitygw and on a local disk, compared with rollout collect
+	ROLLOUT_STORES=$(CURDIR)/.build/stores ROLLOUT_NEW=$(abspath $(NEW)) \
+		$(GO) test -count 1 -timeout 60m -v -run '^TestProfileStore$$' ./cmd/rollout/internal/profile
 
 .PHONY: cover
 cover: ## write the test coverage to cover.html

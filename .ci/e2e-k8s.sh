@@ -8,21 +8,19 @@
 # Exit status 75: the packages are not available here. This is not an error of the code.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-stores=$(realpath -m "${ROLLOUT_STORES:-.build/stores}")
 say() { echo "e2e-k8s: $*" >&2; }
 die() { say "$*"; exit 1; }
 status=0
-{ .ci/k8s.sh && ROLLOUT_STORES=$stores .ci/stores.sh; } || status=$?
+.ci/k8s.sh || status=$?
 [ $status != 75 ] || say 'NOT CHECKED: see above'
 [ $status = 0 ] || exit $status
 unshare --mount true 2>/dev/null || { say 'NOT CHECKED: it needs root, to run a container'; exit 75; }
 
-work=$(mktemp -d "$stores/run-XXXXXX") # not in /tmp: versitygw needs extended attributes
-. .ci/servers.sh
+. .ci/bucket.sh
 bin=$work/root/usr/bin/rollout
 python=${ROLLOUT_PYTHON:-.build/venv/bin/python}
 PATH=$PWD/.build/k8s:$PATH
-mkdir -p "$work/root" "$work/s3/bucket" "$work/layout"
+mkdir -p "$work/root" "$work/layout"
 
 # The API server.
 peers=http://127.0.0.1:$(free)
@@ -41,11 +39,8 @@ api=https://127.0.0.1:$port
 k() { kubectl --server "$api" --token secret --insecure-skip-tls-verify --namespace fleet "$@"; }
 await kube-apiserver k get --raw /readyz
 
-# The bucket, and a Letta server whose samples take up to 30 s: more than the grace period of a worker.
-export AWS_ACCESS_KEY_ID=test-key AWS_SECRET_ACCESS_KEY=test-secret
-port=$(free)
-start versitygw "$stores/versitygw" --access "$AWS_ACCESS_KEY_ID" --secret "$AWS_SECRET_ACCESS_KEY" --port "127.0.0.1:$port" posix "$work/s3"
-store="s3://bucket/run1?endpoint_override=http://127.0.0.1:$port"
+# The image, and a Letta server whose samples take up to 30 s: more than the grace period of a worker.
+store="s3://bucket/run1?endpoint_override=$s3"
 tar -xf "$1" -C "$work/layout"
 python3 - "$work" "$(${GO:-go} env GOHOSTARCH)" <<'PYTHON'
 import json, pathlib, sys, tarfile
@@ -147,7 +142,7 @@ done
 status=0
 wait "$pid" || status=$?
 [ "$status" = 130 ] || die "the interrupted worker ends with $status after $(($(date +%s) - began)) s: $(tail -5 "$work/first.log")"
-held=$("$python" .ci/fleetcheck.py "$work/s3/bucket/run1")
+held=$("$python" .ci/fleetcheck.py "$work/versitygw/bucket/run1")
 say "SIGTERM after $before samples, at least 8 of them not in the bucket: ended after $(($(date +%s) - began)) s of $grace s, and the bucket holds $held samples"
 [ "$held" -ge "$before" ] || die 'finished samples are not in the bucket'
 rm -rf "$work/first/spool" # the volume ends with the pod
@@ -157,6 +152,6 @@ second=$pid
 worker third
 wait "$second" || die "the second worker fails: $(tail -5 "$work/second.log")"
 wait "$pid" || die "the third worker fails: $(tail -5 "$work/third.log")"
-"$python" .ci/fleetcheck.py "$work/s3/bucket/run1" --complete >/dev/null
-! grep -rlF test-secret "$work"/*.log "$work/s3" "$work/second" >&2 || die 'these files contain the secret key'
+"$python" .ci/fleetcheck.py "$work/versitygw/bucket/run1" --complete >/dev/null
+! grep -rlF test-secret "$work"/*.log "$work/versitygw" "$work/second" >&2 || die 'these files contain the secret key'
 say 'the run is complete, and each sample is in the bucket once'

@@ -5,22 +5,10 @@
 # Exit status 75: the packages are not available here. This is not an error of the code.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export AWS_ACCESS_KEY_ID=test-key AWS_SECRET_ACCESS_KEY=test-secret
-stores=$(realpath -m "${ROLLOUT_STORES:-.build/stores}")
-status=0
-ROLLOUT_STORES=$stores .ci/stores.sh || status=$?
-if [ $status != 0 ]; then
-  [ $status != 75 ] || echo 'e2e-store: NOT CHECKED with real servers: see above' >&2
-  exit $status
-fi
-
-work=$(mktemp -d "$stores/run-XXXXXX") # not in /tmp: versitygw needs extended attributes
-. .ci/servers.sh
+. .ci/bucket.sh
 location() { echo "$1=s3://bucket?endpoint_override=http://127.0.0.1:$port"; }
 
-mkdir -p "$work/versitygw/bucket" "$work/s3proxy/bucket"
-port=$(free)
-start versitygw "$stores/versitygw" --access "$AWS_ACCESS_KEY_ID" --secret "$AWS_SECRET_ACCESS_KEY" --port "127.0.0.1:$port" posix "$work/versitygw"
+mkdir -p "$work/s3proxy/bucket"
 STORES=$(location versitygw)
 # The same URL must work in pyarrow.
 "${ROLLOUT_PYTHON:-.build/venv/bin/python}" - "${STORES#*=}" << 'END'

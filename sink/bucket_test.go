@@ -297,11 +297,20 @@ func TestMergeBucket(t *testing.T) {
 	}
 }
 
-// TestGateBucketRequests bounds the requests of a commit.
+// TestGateBucketRequests bounds the requests of a claim of a new log and of a commit.
 func TestGateBucketRequests(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
-	d := open(t, t.TempDir(), b.next(t, sink.Config{CommitGroups: true, MergeAt: 1000}))
+	b.requests.Take()
+	cfg := sink.Config{CommitGroups: true, MergeAt: 1000, Store: b, Epoch: 1}
+	d := open(t, t.TempDir(), cfg)
+	if r := b.requests.Take(); r["list"] != 1 || r["put"] != 1 || r["get"]+r["head"]+r["delete"] > 0 {
+		t.Errorf("a claim made these requests: %v", r)
+	}
+	_, err := sink.Create(t.TempDir(), cfg)
+	if r := b.requests.Take(); !errors.Is(err, sink.ErrFenced) || r["list"] != 1 || r["get"] != 1 || r["put"]+r["head"]+r["delete"] > 0 {
+		t.Errorf("a second claim made these requests: %v (%v)", r, err)
+	}
 	wait := start(t.Context(), t, d)
 	builder := sinktest.NewBuilder(8)
 	count := func() [5]int64 {
@@ -313,9 +322,9 @@ func TestGateBucketRequests(t *testing.T) {
 		list []*tokenize.Sample
 		want [5]int64
 	}{
-		{"data", alone([]*tokenize.Sample{builder.Sample(builder.Row(5, 5))}), [5]int64{2, 1}},
-		{"failures", alone([]*tokenize.Sample{builder.Failure(3)}), [5]int64{3, 1}}, // and a checkpoint
-		{"both", group(builder, 1, 4), [5]int64{3, 2}},
+		{"data", alone([]*tokenize.Sample{builder.Sample(builder.Row(5, 5))}), [5]int64{3, 1}}, // with a checkpoint
+		{"failures", alone([]*tokenize.Sample{builder.Failure(3)}), [5]int64{2, 1}},
+		{"both", group(builder, 1, 4), [5]int64{4, 2}}, // with a checkpoint
 		{"no rows", alone([]*tokenize.Sample{builder.Sample()}), [5]int64{1}},
 	} {
 		before := count()

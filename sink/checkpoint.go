@@ -34,11 +34,11 @@ const (
 	tailCheckpoint = ".tail.zst"
 
 	// The tail is written after tailEvery entries. A reader then requests at most tailEvery-1
-	// entries, so that Create makes at most 10 requests. A writer makes one more request for 3
+	// entries, so that Create makes at most 9 requests. A writer makes one more request for 2
 	// commits. A tail of n entries is written after n/tailShare entries instead, and the log after
 	// logEvery entries, when the tail has 1/logShare of the log's size. So the cost per commit does
 	// not grow with the log.
-	tailEvery = 3
+	tailEvery = 2
 	tailShare = 64
 	logEvery  = 63
 	logShare  = 8
@@ -134,7 +134,7 @@ func (l *Log) load() (listed []int64, err error) {
 		case !errors.Is(err, fs.ErrNotExist):
 			return nil, err
 		case l.checkpoints != nil: // Create would begin the log again
-			return nil, &CorruptError{Path: entryPath(last), Row: -1, Err: fmt.Errorf("the entry is missing, but a checkpoint contains it; restore it, or delete %s/ to do without it: %w", checkpointsDir, ErrLostCommit)}
+			return nil, &CorruptError{Path: entryPath(last), Row: -1, Err: fmt.Errorf("the entry is missing, but a checkpoint contains it; restore it, or delete %s/ to do without it", checkpointsDir)}
 		}
 	}
 	return l.commitNumbers(0)
@@ -313,14 +313,16 @@ func withTail(log []byte, tail []entryLine) (_ []byte, _ []entryLine, err error)
 	return append(line, '\n'), list, err
 }
 
+var checkpointEncoders = encoders{options: []kzstd.EOption{kzstd.WithEncoderConcurrency(1), kzstd.WithWindowSize(zstdWindow)}}
+
 // compressed returns a compressed object: the head, and the lines of the entries.
 func compressed(head []byte, entries []entryLine) ([]byte, error) {
+	z := checkpointEncoders.take()
+	defer checkpointEncoders.give(z)
 	var b bytes.Buffer
-	z, err := kzstd.NewWriter(&b, kzstd.WithEncoderConcurrency(1), kzstd.WithWindowSize(zstdWindow))
-	if err != nil {
-		return nil, err
-	}
-	_, err = z.Write(head)
+	z.Reset(&b)
+	defer z.Reset(nil) // drops b
+	_, err := z.Write(head)
 	for i := range entries {
 		if err == nil {
 			_, err = z.Write(entries[i].line)

@@ -42,7 +42,7 @@ func TestCheckpoints(t *testing.T) {
 		}
 	}
 	must(t, errors.Join(d.Close(t.Context()), wait()))
-	if d.Stats().Merges < 50 {
+	if d.Stats().Merges < 10 { // the number depends on the load of the machine
 		t.Errorf("%d merges", d.Stats().Merges)
 	}
 	late := [2][]byte{b.get(t, logCheckpoint), b.get(t, tailCheckpoint)}
@@ -63,7 +63,7 @@ func TestCheckpoints(t *testing.T) {
 	}
 	want, requests := read(t)
 	t.Logf("%d requests, %d and %d bytes", requests, len(late[0]), len(late[1]))
-	if requests > 8 {
+	if requests > 7 {
 		t.Errorf("a reader made %d requests", requests)
 	}
 	b.verify(t)
@@ -108,19 +108,24 @@ func TestCheckpoints(t *testing.T) {
 	// The next process continues with the checkpoints, and the one after it with old ones.
 	must(t, errors.Join(b.Put(logCheckpoint, late[0]), b.Put(tailCheckpoint, late[1])))
 	cold := b.client(t)
-	open(t, dir, cold.next(t, cfg))
+	d = open(t, dir, cold.next(t, cfg))
+	ledger, err := d.Ledger()
+	must(t, err)
+	if done, failed := ledger.Counts(); done != 1000 || failed > 0 {
+		t.Errorf("the ledger has %d samples, and %d failed", done, failed)
+	}
 	r := cold.requests
 	n := cold.reads() + r.Put.Load() + r.Delete.Load() - 1 // one is from store.Open
-	t.Logf("Create made %d requests: %d get, %d list, %d put", n, r.Get.Load(), r.List.Load(), r.Put.Load())
-	if n > 10 {
-		t.Errorf("Create made %d requests", n)
+	t.Logf("Create and Ledger made %d requests: %d get, %d list, %d put", n, r.Get.Load(), r.List.Load(), r.Put.Load())
+	if n > 9 { // a worker also reads the tasks: 10
+		t.Errorf("Create and Ledger made %d requests", n)
 	}
 	must(t, errors.Join(b.Put(logCheckpoint, early[0]), b.Put(tailCheckpoint, early[1])))
 	d = open(t, dir, b.next(t, cfg))
 	wait = start(t.Context(), t, d)
 	commitAll(t, d, alone([]*tokenize.Sample{builder.Sample(), builder.Sample()})...)
 	must(t, errors.Join(d.Close(t.Context()), wait(), d.Seal()))
-	if _, n := read(t); n > 8 {
+	if _, n := read(t); n > 7 {
 		t.Errorf("a reader of the sealed log made %d requests", n)
 	}
 	if r := b.verify(t); r.Samples != 1002 || len(r.Orphans) > 0 {
@@ -204,8 +209,8 @@ func TestForeignCheckpoint(t *testing.T) {
 		t.Helper()
 		before := b.server.Keys("bucket")
 		_, err := sink.Create(t.TempDir(), b.next(t, sink.Config{}))
-		if !errors.Is(err, sink.ErrLostCommit) || !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), "6.json") {
-			t.Errorf("Create: %v, want ErrLostCommit", err)
+		if !errors.Is(err, sink.ErrCorrupt) || errors.Is(err, sink.ErrLostCommit) || !strings.Contains(err.Error(), "6.json") { // ErrLostCommit can be repaired
+			t.Errorf("Create: %v, want ErrCorrupt", err)
 		}
 		if after := b.server.Keys("bucket"); !slices.Equal(before, after) {
 			t.Errorf("the bucket has changed: %q, was %q", after, before)

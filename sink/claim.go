@@ -127,6 +127,30 @@ func (s *sequence) claim(c *Commit) {
 	}
 }
 
+// isNew reports whether the store lists no objects, so that the log does not have to be read. If the
+// list is wrong, the claim fails. Epoch 1 needs a log without claims, so if the log begins with a
+// claim, isNew returns ErrFenced without reading the rest.
+func (l *Log) isNew(epoch int64) (bool, error) {
+	if l.folder || epoch > 1 {
+		return false, nil
+	}
+	for _, err := range l.objects.List("", "") {
+		if err != nil {
+			return false, shardError("open", err)
+		}
+		if c, _, err := l.readCommit(1); err == nil && c.Kind == kindClaim {
+			return false, l.fenced(1)
+		}
+		return false, nil
+	}
+	l.shards = []store.Info{}
+	return true, nil
+}
+
+func (p *location) fenced(by int64) error {
+	return &ShardError{Path: p.objects.String() + "/" + entryPath(by), Op: "commit", Err: ErrFenced}
+}
+
 // claimLog makes this process the only one that can write to the log, which must have been read.
 // With Config.Store, it appends a claim.
 func (d *Dataset) claimLog(log *Log) error {
@@ -135,7 +159,7 @@ func (d *Dataset) claimLog(log *Log) error {
 	case log.Sealed():
 		return ErrSealed
 	case d.cfg.Epoch <= epoch && epoch > 0:
-		return &ShardError{Path: d.objects.String() + "/" + entryPath(claim), Op: "commit", Err: ErrFenced}
+		return d.fenced(claim)
 	case d.folder:
 		return nil
 	}
@@ -189,10 +213,10 @@ func (d *Dataset) base(mark string, n int64) string {
 // shardName matches the end of a shard's name, after the run id: the epoch and the number.
 var shardName = regexp.MustCompile(`^-(\d+)m?-\d+-[0-9a-f]{8}\.(parquet|arrow)$`)
 
-// epochOf returns the epoch in the path of a shard of the run.
-func (d *Dataset) epochOf(path string) (epoch int64, ok bool) {
+// epochOf returns the epoch in the path of a shard of a run.
+func epochOf(runID, path string) (epoch int64, ok bool) {
 	_, name, _ := strings.Cut(path, "/")
-	rest, own := strings.CutPrefix(name, shardPrefix+d.cfg.RunID)
+	rest, own := strings.CutPrefix(name, shardPrefix+runID)
 	part := shardName.FindStringSubmatch(rest)
 	if !own || part == nil {
 		return 0, false
@@ -210,7 +234,7 @@ func (d *Dataset) sweep(log *Log) error {
 		return shardError("open", err)
 	}
 	for _, path := range left {
-		if epoch, ok := d.epochOf(path); ok && epoch < d.cfg.Epoch {
+		if epoch, ok := epochOf(d.cfg.RunID, path); ok && epoch < d.cfg.Epoch {
 			if err := d.objects.Delete(path); err != nil {
 				return shardError("remove", err)
 			}

@@ -9,7 +9,7 @@ import (
 // TestGateCodecBytes tests that a codec's memory survives the frequent garbage collections.
 func TestGateCodecBytes(t *testing.T) {
 	page := bytes.Repeat([]byte("a page that is longer than a block. "), parquetPageBytes/36)
-	c := newPageCodec()
+	c := &pageCodec{encoders: encoders{options: pages.encoders.options}}
 	dst, err := c.Encode(nil, page)
 	must(t, err)
 	var before, after runtime.MemStats

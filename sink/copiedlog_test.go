@@ -77,9 +77,9 @@ func TestCopiedLog(t *testing.T) {
 		t.Errorf("a reader made %d requests", n)
 	}
 
-	// An entry that no merge replaces must exist.
-	last := b.readLog(t).Commits
-	must(t, b.Delete(strings.TrimPrefix(entryKey(int(last[len(last)/2].Seq)), "run/")))
+	// An entry that no merge replaces must exist, unless it is the last one.
+	first := b.readLog(t).Commits[0]
+	must(t, b.Delete(strings.TrimPrefix(entryKey(int(first.Seq)), "run/")))
 	b.noCheckpoints(t)
 	if _, err := sink.ReadLogIn(b, "", nil); err == nil {
 		t.Error("a lost entry is not an error")

@@ -111,14 +111,18 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	if !files.folder {
 		log.replaced, log.checkpoints = []string{}, new(checkpointer)
 	}
-	if err := log.Follow(); err != nil {
+	if isNew, err := log.isNew(cfg.Epoch); err != nil {
 		return nil, err
+	} else if !isNew {
+		if err := log.Follow(); err != nil {
+			return nil, err
+		}
+		if err := log.CheckSizes(); err != nil {
+			return nil, err
+		}
 	}
 	for i := range log.Commits {
 		card.facts.add(&log.Commits[i])
-	}
-	if err := log.CheckSizes(); err != nil {
-		return nil, err
 	}
 	if lost, err := log.lostShards(); err != nil {
 		return nil, err
@@ -154,6 +158,15 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	}
 	card.begin()
 	return d, nil
+}
+
+// Ledger returns the samples that the dataset had when Create returned, as [ReadLedger] does. It
+// rereads the log only if Create has recovered samples. Call it before Run.
+func (d *Dataset) Ledger() (*Ledger, error) {
+	if d.recovered.Segments > 0 {
+		return ReadLedger(d.cfg.Store, d.dir)
+	}
+	return d.keys.log, nil
 }
 
 // Run writes samples until ctx is done, a write fails, or Close has been called and all accepted

@@ -182,16 +182,16 @@
 //   - After its claim, Create deletes the shards of lower epochs that no entry names. The processes
 //     of these epochs can no longer commit them. Create keeps the shards of its own epoch and of
 //     higher epochs.
-//   - Merges do not move or delete anything. Any later deletion of replaced shards must follow a
-//     claim or the end of the log.
 //   - A sealed entry, {"kind":"sealed",…}, ends the log ([Dataset.Seal]). No entry can follow it.
+//   - Merges do not move or delete anything. The shards that they replaced are deleted only after the
+//     end of the log, because then no process can name a shard ([Garbage]).
 //
 // A folder has no claims, and the caller must ensure that only one process writes. If another
 // process writes to the log anyway, ErrFenced ends this process too.
 //
 // A commit to a bucket needs two requests per shard (PUT, HEAD), one for the entry, and one for a
 // checkpoint after every third entry. A reader of a log of 1,000 commits needs about 6 requests,
-// and Create at most 10. Without checkpoints, a reader needs one request per entry, of which 8 are
+// Create at most 10, and Create of a new log 2. Without checkpoints, a reader needs one request per entry, of which 8 are
 // made at the same time. To read a whole shard, it needs one request and one more per 8 MB. It keeps
 // the shard in memory, or in an unnamed temporary file in the system's folder if the shard is larger
 // than 8 MB. For one row of a Parquet shard, a reader fetches only the footer and the row group if
@@ -473,7 +473,8 @@
 //	                        decodes an entry, entry_samples.go is a fast parser for its samples
 //	logs in a bucket        claim.go contains claims, the end of the log, and the deletion of shards
 //	                        of lower epochs; fetch.go reads the entries, checkpoint.go contains the
-//	                        checkpoints, and tag.go the tag of the local folder
+//	                        checkpoints, tag.go the tag of the local folder, and garbage.go finds what
+//	                        no reader needs
 //	merges                  merged.go defines the members that only a merge has; merge.go,
 //	                        mergewrite.go, mergeretry.go and replaced.go make merges; cursor.go
 //	                        stores the acknowledgements of readers

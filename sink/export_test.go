@@ -27,7 +27,6 @@ func (e Encoder) Close() error { return e.enc.close() }
 // An EncoderPool holds the state that a writer reuses between shards.
 type EncoderPool struct {
 	batches recycler
-	codec   *pageCodec
 }
 
 // NewEncoder begins a shard like a writer.
@@ -38,10 +37,7 @@ func (p *EncoderPool) NewEncoder(w io.Writer, format Format, groupTokens int, me
 		}
 		return Encoder{newArrowEncoder(w, p.batches, groupTokens, meta)}
 	}
-	if p.codec == nil {
-		p.codec = newPageCodec()
-	}
-	return Encoder{newParquetEncoder[StoredRow](w, p.codec, groupTokens, meta)}
+	return Encoder{newParquetEncoder[StoredRow](w, groupTokens, meta)}
 }
 
 // Kept returns how many bytes of Arrow batches the pool keeps.

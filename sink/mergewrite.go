@@ -13,15 +13,12 @@ import (
 // replaced entry at a time.
 func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, sources []Commit, err error) {
 	d := m.d
-	if m.w == nil {
-		m.w = &writer{d: d, codec: newPageCodec()} // this writer only writes shards
-	}
-	w := m.w
-	w.places = map[CommittedGroup]int32{}
+	w := &writer{d: d, places: map[CommittedGroup]int32{}} // this writer only writes shards
+	m.w = w
 	defer func() {
 		w.data.abandon()
 		w.failures.abandon()
-		*w = writer{d: d, codec: w.codec} // release the large buffers
+		m.w = nil // release the large buffers
 	}()
 	w.meta = d.metaOf(m.metas[list[0].meta])
 	c := new(Commit)

@@ -51,9 +51,9 @@ type parquetEncoder[T any] struct {
 	flushed                 int64 // number of bytes in the closed row groups
 }
 
-func newParquetEncoder[T any](w io.Writer, codec *pageCodec, groupTokens int, meta map[string]string) *parquetEncoder[T] {
+func newParquetEncoder[T any](w io.Writer, groupTokens int, meta map[string]string) *parquetEncoder[T] {
 	opts := []parquet.WriterOption{
-		parquet.Compression(codec),
+		parquet.Compression(pages),
 		parquet.DataPageVersion(2),
 		parquet.PageBufferSize(parquetPageBytes),
 		parquet.CreatedBy("rollout", "", ""),

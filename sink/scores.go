@@ -21,7 +21,6 @@ func ScoresPath(name string) string { return scoresDir + "/" + name }
 // use. The caller must ensure that no other process writes to the set.
 type ScoresWriter struct {
 	d      *Dataset // has the location and the end of the log; it has no write-ahead log and never runs
-	codec  *pageCodec
 	meta   *shardMeta
 	shard  *openShard[StoredScore] // nil before the first score of a commit
 	sealed int64                   // number in the name of the next shard
@@ -59,7 +58,7 @@ func OpenScores(dir string, cfg Config) (*ScoresWriter, error) {
 	case held.log.Sealed():
 		return nil, ErrSealed
 	}
-	w := &ScoresWriter{d: &Dataset{location: files, cfg: cfg, nextSeq: held.log.Last() + 1, nonce: rand.Text()}, codec: newPageCodec(), held: held}
+	w := &ScoresWriter{d: &Dataset{location: files, cfg: cfg, nextSeq: held.log.Last() + 1, nonce: rand.Text()}, held: held}
 	w.meta, w.sealed = w.d.metaOf(cfg.Meta), held.log.Last()
 	return w, w.clear()
 }
@@ -121,7 +120,7 @@ func (w *ScoresWriter) Add(score *StoredScore) error {
 		if err != nil {
 			return err
 		}
-		s.enc = newParquetEncoder[StoredScore](s, w.codec, w.d.cfg.RowGroupTokens, w.meta[KindScores])
+		s.enc = newParquetEncoder[StoredScore](s, w.d.cfg.RowGroupTokens, w.meta[KindScores])
 		s.check = checkParquet[StoredScore]
 		w.shard = s
 	}

@@ -22,7 +22,6 @@ type writer struct {
 	failures *openShard[StoredFailure] // nil before the first failure
 	meta     *shardMeta                // metadata of the shards
 	batches  recycler                  // memory of Arrow batches, reused for all shards
-	codec    *pageCodec                // compresses Parquet pages, reused for all shards
 
 	// The following fields describe the next commit: its samples and their done functions, their
 	// groups, the index of each group (places), and the segments of the write-ahead log that
@@ -66,7 +65,7 @@ func newWriter(d *Dataset) *writer {
 	sealed := d.nextSeq - 1
 	d.logMu.Unlock()
 	w := &writer{
-		d: d, meta: d.metaOf(d.cfg.Meta), codec: newPageCodec(), age: time.NewTimer(d.cfg.MaxShardAge),
+		d: d, meta: d.metaOf(d.cfg.Meta), age: time.NewTimer(d.cfg.MaxShardAge),
 		held: hold{groups: map[string]*heldGroup{}}, heldBytes: d.cfg.MaxBytesInFlight / 2,
 		places: map[CommittedGroup]int32{}, sealed: sealed,
 	}
@@ -264,7 +263,7 @@ func (w *writer) putFailure(f *StoredFailure) error {
 func openParquetShard[T any](w *writer, kind Kind) (*openShard[T], error) {
 	s, err := newOpenShard[T](w.d, kind, Parquet)
 	if err == nil {
-		s.enc = newParquetEncoder[T](s, w.codec, w.d.cfg.RowGroupTokens, w.meta[kind])
+		s.enc = newParquetEncoder[T](s, w.d.cfg.RowGroupTokens, w.meta[kind])
 		s.check = checkParquet[T]
 	}
 	return s, err

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,13 +24,13 @@ import (
 	"github.com/rollout-rl/rollout/collector/harness"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/session/store"
+	objects "github.com/rollout-rl/rollout/sink/store"
 )
 
 type cleanOptions struct {
 	runID          string
 	dryRun, asJSON bool
-
-	workers []string // run ids to clean
+	olderThan      time.Duration
 }
 
 func (p *program) cleanCmd() *cobra.Command {
@@ -46,21 +47,31 @@ If the run drives a harness, clean kills the processes that its attempts left on
 machine, and removes their folders and sessions. A later collect --resume then collects
 the unfinished samples again.
 
-RUN can be the URL of a fleet that is complete. clean then removes what all its workers left.`,
-		Annotations: exits("Exit status: 0 done, 2 usage error, 5 a server did not answer or an agent could not be deleted, 7 RUN is not a run folder, 8 a collector is running on RUN, 9 its run.json is damaged."),
+RUN can be the URL of a fleet that is complete. clean then removes what all its workers left. It
+also deletes the objects of the fleet that no reader needs: shards and checkpoints that were
+replaced, and the rest of commands that were killed. A reader that started before the fleet was
+complete can still use replaced shards, so clean keeps them for a day after that.`,
+		Annotations: exits("Exit status: 0 done, 2 usage error, 5 a server did not answer or an agent could not be deleted, 6 the store of a fleet cannot be used, 7 RUN is not a run folder, 8 a collector is running on RUN, or the fleet is not complete, 9 its run.json is damaged."),
 		Example: `  rollout clean run1
+  rollout clean s3://bucket/run1 --older-than 1h
   rollout clean --run-id 20260101-120000-0a1b2c3d --server http://127.0.0.1:8283`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.runID, "run-id", "", "the `ID` of the run, if its folder is gone")
-	f.BoolVar(&o.dryRun, "dry-run", false, "list the agents but do not delete them")
-	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per agent")
+	f.BoolVar(&o.dryRun, "dry-run", false, "list what would be deleted, but delete nothing")
+	f.DurationVar(&o.olderThan, "older-than", 24*time.Hour, "keep the objects of a fleet for this `DURATION`")
+	f.BoolVar(&o.asJSON, "json", false, "print one JSON line for each thing that is deleted")
 	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if (len(args) == 1) == (o.runID != "") {
 			return exit.Hint(exit.Usagef("%sneeds either RUN or --run-id", verb(cmd)), "see rollout clean --help")
 		}
+		if o.olderThan < 0 {
+			return exit.Usagef("--older-than: must be ≥ 0")
+		}
+		var workers []string // run ids
+		var of *runs.Run     // the fleet
 		l, err := load(func(l *config.Loader) error {
 			if len(args) == 0 {
 				return nil
@@ -72,7 +83,8 @@ RUN can be the URL of a fleet that is complete. clean then removes what all its 
 			info := run.Info
 			if run.Fleet != nil {
 				l.FromRun(info.Config, "server", "engine", "harness")
-				o.workers, err = workersOf(cmd.Context(), run)
+				of = run
+				workers, err = workersOf(cmd.Context(), run)
 				return err
 			}
 			if h, held := runfolder.Locked(args[0]); held {
@@ -86,19 +98,22 @@ RUN can be the URL of a fleet that is complete. clean then removes what all its 
 			return err
 		}
 		if o.runID != "" {
-			o.workers = []string{o.runID}
+			workers = []string{o.runID}
 		}
-		for _, o.runID = range o.workers {
+		switch {
+		case of == nil && cmd.Flags().Changed("older-than"):
+			return exit.Usagef("--older-than: supported only for a fleet")
+		case of != nil:
+			err = p.cleanStore(cmd.Context(), of, &o)
+		}
+		for _, o.runID = range workers {
 			if l.Config.Kind() == config.KindHarness {
-				err = p.cleanHarness(cmd.Context(), &o, args)
+				err = errors.Join(err, p.cleanHarness(cmd.Context(), &o, args))
 			} else {
-				err = p.clean(cmd.Context(), l.Config, &o)
-			}
-			if err != nil {
-				return err
+				err = errors.Join(err, p.clean(cmd.Context(), l.Config, &o))
 			}
 		}
-		return nil
+		return err
 	}
 	return cmd
 }
@@ -111,7 +126,7 @@ func workersOf(ctx context.Context, run *runs.Run) (ids []string, err error) {
 		return nil, err
 	}
 	for _, b := range s.Workers {
-		if !slices.Contains(ids, b.RunID) {
+		if b.RunID != "" && !slices.Contains(ids, b.RunID) { // the empty id means all runs
 			ids = append(ids, b.RunID)
 		}
 	}
@@ -120,6 +135,25 @@ func workersOf(ctx context.Context, run *runs.Run) (ids []string, err error) {
 			"clean the agents of a dead worker with: rollout clean --run-id ID; the ids are "+strings.Join(ids, ", "))
 	}
 	return ids, nil
+}
+
+// cleanStore deletes the objects of a fleet that no reader needs.
+func (p *program) cleanStore(ctx context.Context, of *runs.Run, o *cleanOptions) error {
+	n, size := int64(0), int64(0)
+	err := of.Clean(ctx, o.olderThan, o.dryRun, func(url string, i objects.Info) error {
+		n, size = n+1, size+i.Size
+		if o.asJSON {
+			return p.printJSON(map[string]any{"object": url, "bytes": i.Size, "removed": !o.dryRun})
+		}
+		termsafe.Fprintf(p.stdout, "%s\n", url)
+		return nil
+	})
+	did := "removed"
+	if o.dryRun {
+		did = "found"
+	}
+	p.say("%s %s with %s that no reader has needed for %s", did, format.Plural(n, "object"), format.Bytes(size), format.Duration(o.olderThan))
+	return err
 }
 
 // cleanHarness removes what the attempts of a harness left on this machine: processes, folders and, if

@@ -3,15 +3,14 @@ package main
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/collect"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 func (p *program) collectCmd() *cobra.Command {
@@ -68,8 +67,8 @@ no rows or no rewards, collect refuses to start and prints what is missing.`,
 		if l == nil {
 			return err
 		}
-		if dir := l.Config.Output.Dir; strings.Contains(dir, "://") {
-			return exit.Hint(exit.Usagef("output.dir: %s: a store is not supported by collect", dir), "split the run with rollout plan --out "+format.Shell(dir)+", and collect it with rollout work")
+		if store.IsURL(l.Config.Output.Dir) { // the URL can contain credentials
+			return exit.Hint(exit.Usagef("output.dir: a store is not supported by collect"), "split the run with rollout plan --out STORE, and collect it with rollout work STORE")
 		}
 		o.ReadRuns(l.Config)
 		if v := &l.Config.Tokens.PolicyVersion; o.IgnoreClaim && v.Claimed {

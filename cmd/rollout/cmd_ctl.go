@@ -149,6 +149,9 @@ func ctlRequest(op string, args []string) (ctl.Request, error) {
 
 func (p *program) ctl(ctx context.Context, args []string, asJSON bool) (err error) {
 	dir, op := args[0], args[1]
+	if err := needFolder("ctl", dir, "rollout status shows a fleet, and an interrupt ends a worker after its samples in flight"); err != nil {
+		return err
+	}
 	var r ctl.Request
 	if op != opAdd {
 		if r, err = ctlRequest(op, args[2:]); err != nil {

@@ -69,6 +69,9 @@ func (p *program) importRun(ctx context.Context, files []string, o *importOption
 	if o.out == "" {
 		return exit.Usagef("import: --out is required")
 	}
+	if err := needFolder("--out", o.out, "import to a folder, and copy it"); err != nil {
+		return err
+	}
 	in := &importer{p: p, ctx: ctx, files: files, closed: func() {}}
 	defer func() { in.closed() }()
 	header, err := in.begin()

@@ -15,7 +15,7 @@ import (
 )
 
 func (p *program) planCmd() *cobra.Command {
-	partitions := 0
+	partitions, join := 0, false
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "split a run for several processes",
@@ -29,6 +29,7 @@ settings, such as the servers, are defaults that each worker can change.`,
 		Args: exactArgs(),
 	}
 	cmd.Flags().IntVar(&partitions, "partitions", 0, "split the tasks into `N` partitions, at least 8 per worker (default 256, but at most one per task)")
+	cmd.Flags().BoolVar(&join, "join", false, "succeed if the store already contains a fleet with the same tasks and rows")
 	load := config.AddFlags(cmd, p.getenv, p.environ)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		l, err := load(func(*config.Loader) error { return nil })
@@ -38,34 +39,42 @@ settings, such as the servers, are defaults that each worker can change.`,
 		if err := append(l.Config.CheckComplete(true), collect.CheckFleet(l.Config)...).Err(); err != nil {
 			return err
 		}
-		return p.plan(cmd.Context(), l, partitions)
+		return p.plan(cmd.Context(), l, partitions, join)
 	}
 	return cmd
 }
 
-func (p *program) plan(ctx context.Context, l *config.Loader, partitions int) (err error) {
+func (p *program) plan(ctx context.Context, l *config.Loader, partitions int, join bool) (err error) {
 	host := collect.NewHost(p.stdin, p.stdout, p.stderr, p.getenv, p.abort, &collect.Options{DryRun: true})
 	defer func() { err = host.Close(err) }()
 	location := l.Config.Output.Dir
-	objects, err := p.openStore(ctx, location)
+	objects, err := p.openStore(ctx, location, nil)
 	if err == nil {
 		err = exit.With(exit.Storage, store.Probe(objects))
 	}
 	if err != nil {
 		return err
 	}
-	f, err := collect.PlanFleet(ctx, host, l, objects, partitions)
+	f, err := collect.PlanFleet(ctx, host, l, objects, partitions, join)
 	if err != nil {
 		return err
 	}
-	p.say("planned %s of %s in %s; start workers with: rollout work %s", format.Plural(int64(f.Samples()), "sample"), format.Plural(int64(len(f.Partitions)), "partition"), objects, format.Shell(location))
+	p.say("planned %s of %s in %s; start workers with: rollout work %s --spool DIR", format.Plural(int64(f.Samples()), "sample"), format.Plural(int64(len(f.Partitions)), "partition"), objects, format.Shell(location))
 	return nil
 }
 
-// openStore opens the store of a fleet.
-func (p *program) openStore(ctx context.Context, location string) (store.Store, error) {
-	objects, err := store.Open(ctx, location, store.Options{Log: p.storeLog()})
-	return objects, exit.With(exit.Storage, err)
+// openStore opens the store of a fleet. If requests is not nil, it counts the requests.
+func (p *program) openStore(ctx context.Context, location string, requests *store.Requests) (store.Store, error) {
+	return runs.OpenStore(ctx, location, store.Options{Log: p.storeLog(), Requests: requests})
+}
+
+// needFolder returns a usage error if a location is a URL. The error does not contain the URL, because it can
+// contain credentials.
+func needFolder(what, location, hint string) error {
+	if !store.IsURL(location) {
+		return nil
+	}
+	return exit.Hint(exit.Usagef("%s: supported only for a folder on this machine, not for a URL", what), hint)
 }
 
 // storeLog returns the log of a store, which reports that a bucket is away.

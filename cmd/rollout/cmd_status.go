@@ -38,7 +38,7 @@ remaining.`,
 // A runStatus is the output of status.
 type runStatus struct {
 	RunID      string           `json:"run_id"`
-	Running    bool             `json:"running"` // a process on this machine collects into the folder
+	Running    *bool            `json:"running,omitempty"` // a process on this machine collects into the folder; nil if the run is not in a folder
 	Planned    int              `json:"planned"`
 	Committed  int              `json:"committed"`
 	Failed     int              `json:"failed"`
@@ -88,7 +88,8 @@ func (p *program) status(ctx context.Context, location string, asJSON bool) erro
 func statusOf(ctx context.Context, run *runs.Run) (*runStatus, error) {
 	s := &runStatus{RunID: run.Info.ID}
 	if run.Dir != "" {
-		_, s.Running = runfolder.Locked(run.Dir)
+		_, running := runfolder.Locked(run.Dir)
+		s.Running = &running
 		if err := run.Info.CountTasks(run.Dir); err != nil {
 			return nil, err
 		}

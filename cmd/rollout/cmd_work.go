@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 
 	"github.com/spf13/cobra"
@@ -26,7 +27,10 @@ flight finish, and hands the rest to the other workers.
 
 The spool is a folder on a local disk for samples that are not yet in the store. Only one worker can
 use it. To keep the samples of a worker that has died, start another one with its spool. work
-uses the settings of the plan; pass the flags of rollout collect to change them.`,
+uses the settings of the plan; pass the flags of rollout collect to change them.
+
+A worker skips a partition that is damaged in the store. It collects the others and ends with exit
+status 9.`,
 		Annotations: exits("Exit status: 0 all partitions are complete, 1 internal error, 2 usage or configuration error, 3 or 4 as 0, but samples failed, 5 server or model unusable, 6 storage failed, 7 the store contains no planned run, or its settings differ, 8 another worker uses the spool, 9 files are damaged, 130 interrupted."),
 		Example: `  rollout work s3://bucket/run1 --spool /tmp/spool
   rollout work s3://bucket/run1 --spool /tmp/spool --server http://127.0.0.1:8283`,
@@ -46,6 +50,9 @@ uses the settings of the plan; pass the flags of rollout collect to change them.
 		if spool == "" {
 			return exit.Hint(exit.Usagef("--spool is not set"), "pass a folder on a local disk, such as --spool /tmp/spool")
 		}
+		if err := needFolder("--spool", spool, "pass a folder on a local disk, such as --spool /tmp/spool"); err != nil {
+			return err
+		}
 		for flag, why := range map[string]string{
 			"tasks": "the tasks come from rollout plan", "out": "rows go to STORE, and other files to --spool",
 			"retry-failed": "a partition is complete when its samples have succeeded or failed; plan another fleet with the tasks that failed",
@@ -54,8 +61,10 @@ uses the settings of the plan; pass the flags of rollout collect to change them.
 				return exit.Hint(exit.Usagef("--%s: not supported by work", flag), why)
 			}
 		}
-		ctx, location := cmd.Context(), args[0]
-		objects, err := p.openStore(ctx, location)
+		ctx, location, requests := cmd.Context(), args[0], new(store.Requests)
+		storing, abandon := context.WithCancel(ctx)
+		defer abandon()
+		objects, err := p.openStore(storing, location, requests)
 		if err != nil {
 			return err
 		}
@@ -66,7 +75,7 @@ uses the settings of the plan; pass the flags of rollout collect to change them.
 		if err != nil {
 			return err
 		}
-		o.Fleet = &collect.Fleet{Fleet: of, Store: objects, Location: location}
+		o.Fleet = &collect.Fleet{Fleet: of, Store: objects, Location: location, Abandon: abandon, Requests: requests, Checks: requests.Take()}
 		l, err := load(func(l *config.Loader) (err error) {
 			l.Config.Output.Dir = spool
 			if earlier, err = runfolder.Find(l, false, false); err == nil {

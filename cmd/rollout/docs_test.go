@@ -108,6 +108,7 @@ var elsewhere = map[string]string{
 	"kubectl ":                            "it needs an API server; make e2e-k8s runs the same commands",
 	"STORE=s3://bucket/run1 sbatch ":      "it needs Slurm; make e2e-slurm submits the script",
 	"squeue ":                             "as above",
+	"ray start ":                          "it needs Ray; make raytest runs the script on a cluster",
 	"rollout collect --harness opencode ": "the machine can lack opencode; README.md runs another harness",
 	"producer | rollout collect -c run.yaml --stream ":                                     "producer and trainer are programs of the reader; stream.txtar has both ends",
 	"rollout collect --server http://127.0.0.1:8283 --tokenizer models/qwen3 --from-runs ": "its server runs are those of another program; from_runs.txtar reads some",

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
+	"github.com/rollout-rl/rollout/sink/store/storetest"
 )
 
 // smallDisk runs a shell script with a private file system of the given size at $DISK, which ends
@@ -113,6 +115,54 @@ func TestDiskFull(t *testing.T) {
 				t.Log(out)
 			}
 		})
+	}
+}
+
+// If the disk of a spool fills up while the bucket is full, the worker ends at once with the reason. When there
+// is room again, the next process with the spool continues without loss.
+func TestSpoolFull(t *testing.T) {
+	t.Parallel()
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: lettasim.Script{Tokens: lettasim.Range{Min: 900, Max: 1000}}, Latency: latencyOf(t, "50ms")})
+	_, args := collectArgs(t, sim, serveSim(t, sim), 40, "--samples", "20", "--max-in-flight", "16",
+		"-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\noutput: {shard_bytes: 128KiB}\n")))
+	b, room := newBucket(t), filepath.Join(t.TempDir(), "room")
+	b.plan(t, 2, args...)
+	b.proxy.Plan(func(r *http.Request) storetest.Fault {
+		if _, err := os.Stat(room); err == nil || r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "/data/") {
+			return nil
+		}
+		return storetest.Answer(http.StatusForbidden, "QuotaExceeded")
+	})
+	out := smallDisk(t, "1m", []string{"AT=" + b.at, "ROOM=" + room}, `
+		code=0
+		rollout work "$AT" --spool "$DISK/spool" 2>err || code=$?
+		echo "exit code $code"
+		cat err
+		rollout verify "$AT"
+		touch "$ROOM"
+		mount -o remount,size=200m "$DISK"
+		rollout work "$AT" --spool "$DISK/spool" --quiet
+		rollout verify "$AT"
+	`)
+	for _, want := range []string{
+		`(?m)^exit code 6$`,
+		`(?m)^rollout: storage failed: \S+/spool/\S+: (write|sync|create): .*no space left on device$`,
+		`(?m)^hint: free disk space, then continue with: rollout work '\S+' --spool \S+; finished samples are kept$`,
+		`(?m)^\S+/run1\S+: ok: .*; 0 samples, 0 of them failed; `,
+		`(?m)^\S+/run1\S+: ok: .*; 800 samples, 0 of them failed; `,
+	} {
+		if !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("nothing matches %s", want)
+		}
+	}
+	if n := strings.Count(out, "no space left on device"); n != 1 {
+		t.Errorf("a full disk is named %d times, want once", n)
+	}
+	if s := sim.Stats(); s.AgentsAlive != 0 || s.Answered > 800+16 {
+		t.Errorf("%d agents remain; %d samples were collected for 800", s.AgentsAlive, s.Answered)
+	}
+	if t.Failed() {
+		t.Log(out)
 	}
 }
 

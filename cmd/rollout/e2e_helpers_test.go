@@ -206,27 +206,34 @@ type attempt struct {
 	n int
 }
 
-// A readBack is the whole content of a run's folder, as our own readers return it.
+// A readBack is the whole content of a run, as our own readers return it.
 type readBack struct {
-	log      *sink.Log
+	logs     []*sink.Log                    // one per partition
 	rows     map[sampleID][]*sink.StoredRow // by segment
 	failures map[sampleID][]*sink.StoredFailure
 }
 
 func readDataset(t *testing.T, dir string) *readBack {
 	t.Helper()
-	log := must(sink.ReadLog(dir))(t)
-	d := &readBack{log: log, rows: map[sampleID][]*sink.StoredRow{}, failures: map[sampleID][]*sink.StoredFailure{}}
-	for s := range log.Shards(sink.KindData) {
-		for r := range each(t, log.Rows(s)) {
-			id := sampleID{r.TaskID, r.SampleIndex}
-			d.rows[id] = append(d.rows[id], r)
+	return readLogs(t, must(sink.ReadLog(dir))(t))
+}
+
+// readLogs is readDataset for the logs of a run.
+func readLogs(t *testing.T, logs ...*sink.Log) *readBack {
+	t.Helper()
+	d := &readBack{logs: logs, rows: map[sampleID][]*sink.StoredRow{}, failures: map[sampleID][]*sink.StoredFailure{}}
+	for _, log := range logs {
+		for s := range log.Shards(sink.KindData) {
+			for r := range each(t, log.Rows(s)) {
+				id := sampleID{r.TaskID, r.SampleIndex}
+				d.rows[id] = append(d.rows[id], r)
+			}
 		}
-	}
-	for s := range log.Shards(sink.KindFailures) {
-		for f := range each(t, log.Failures(s)) {
-			id := sampleID{f.TaskID, f.SampleIndex}
-			d.failures[id] = append(d.failures[id], f)
+		for s := range log.Shards(sink.KindFailures) {
+			for f := range each(t, log.Failures(s)) {
+				id := sampleID{f.TaskID, f.SampleIndex}
+				d.failures[id] = append(d.failures[id], f)
+			}
 		}
 	}
 	for _, rows := range d.rows {
@@ -274,13 +281,19 @@ func flattened[K comparable, V any](lists map[K][]V) iter.Seq2[K, V] {
 	}
 }
 
-// keys returns how often the commit log has each sample.
+// commits returns the number of commits.
+func (d *readBack) commits() (n int) {
+	for _, log := range d.logs {
+		n += len(log.Commits)
+	}
+	return n
+}
+
+// keys returns how often the commit logs have each sample.
 func (d *readBack) keys() map[string]int {
 	keys := map[string]int{}
-	for i := range d.log.Commits {
-		for _, s := range d.log.Commits[i].Samples {
-			keys[s.Key]++
-		}
+	for _, key := range keysOf(d.logs...) {
+		keys[key]++
 	}
 	return keys
 }
@@ -462,9 +475,9 @@ func killScript() lettasim.Script {
 
 // reportedDone adds the keys of the samples that the files of a run report as done: those in the
 // commit log, and those that the journal reports as durable.
-func reportedDone(t *testing.T, dir string, done map[string]bool) {
+func reportedDone(t *testing.T, committed []string, dir string, done map[string]bool) {
 	t.Helper()
-	for _, key := range committedKeys(t, dir) {
+	for _, key := range committed {
 		done[key] = true
 	}
 	for e, err := range journal.Read(filepath.Join(dir, runfolder.JournalDir)) {
@@ -678,11 +691,16 @@ func firstDifference(a, b string) string {
 
 func committedKeys(t *testing.T, dir string) []string {
 	t.Helper()
-	log := must(sink.ReadLog(dir))(t)
-	var keys []string
-	for i := range log.Commits {
-		for _, s := range log.Commits[i].Samples {
-			keys = append(keys, s.Key)
+	return keysOf(must(sink.ReadLog(dir))(t))
+}
+
+// keysOf returns the keys of the samples in logs, sorted.
+func keysOf(logs ...*sink.Log) (keys []string) {
+	for _, log := range logs {
+		for i := range log.Commits {
+			for _, s := range log.Commits[i].Samples {
+				keys = append(keys, s.Key)
+			}
 		}
 	}
 	slices.Sort(keys)

@@ -22,7 +22,9 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/failpoint"
+	"github.com/rollout-rl/rollout/sink/store/storetest"
 )
 
 // Sources of prompts. They differ in what survives a lost answer.
@@ -35,7 +37,8 @@ const (
 // A run that is killed at random moments and resumed each time ends with exactly the samples that
 // the server answered. Nothing is lost or duplicated, and nothing fails that does not fail without
 // kills and cuts. This is tested with prompts that come only with the answers and with rebuilt
-// prompts, both with cut replies. ROLLOUT_KILLS is the least number of kills, and ROLLOUT_SEED
+// prompts, both with cut replies, and with a worker of a fleet in a bucket. The worker sometimes loses its
+// spool, and the bucket loses answers. ROLLOUT_KILLS is the least number of kills, and ROLLOUT_SEED
 // chooses the moments.
 func TestKillRandom(t *testing.T) {
 	t.Parallel()
@@ -47,18 +50,26 @@ func TestKillRandom(t *testing.T) {
 	} else if testing.Short() {
 		kills = 4
 	}
-	for _, road := range []string{roadTurns, roadRebuilt} {
-		t.Run(road, func(t *testing.T) {
+	for _, tt := range []struct{ name, road string }{{roadTurns, roadTurns}, {roadRebuilt, roadRebuilt}, {"bucket", roadTurns}} {
+		t.Run(tt.name, func(t *testing.T) {
 			if long == "" {
 				t.Parallel()
 			}
 			r := randomOf(t)
-			o := killOptions{road: road, tasks: 8 + 4*kills, samples: 4, inFlight: 16, latency: "50ms..400ms", faults: append(killFaults(), cutFaults()...), format: []string{"parquet", "arrow"}[r.IntN(2)]}
+			o := killOptions{road: tt.road, tasks: 8 + 4*kills, samples: 4, inFlight: 16, latency: "50ms..400ms", faults: append(killFaults(), cutFaults()...), format: []string{"parquet", "arrow"}[r.IntN(2)]}
 			want := withoutKills(t, o)
+			o.bucket = tt.name == "bucket"
 			k := newKillRun(t, bin, o)
+			if o.bucket {
+				k.bucket.proxy.Plan(storetest.Random(r.Uint64(), 0.02, storetest.Answer(503, "SlowDown"), storetest.Drop, storetest.Lose))
+			}
 			p := k.live(t, r, kills)
 			for ; p.code == -1 && !t.Failed(); p = k.live(t, r, kills) {
 				k.died(t, p)
+				if o.bucket && r.IntN(3) == 0 {
+					k.lose(t, k.dir) // the next process is on another machine
+					k.bucket.leave(t)
+				}
 				if r.IntN(3) == 0 { // let the server continue meanwhile
 					time.Sleep(time.Duration(r.IntN(300)) * time.Millisecond)
 				}
@@ -70,7 +81,7 @@ func TestKillRandom(t *testing.T) {
 				t.Errorf("the run was over after %d kills, want %d: make it longer", len(k.kills), kills)
 			}
 			k.check(t, want)
-			if long != "" {
+			if long != "" && !o.bucket {
 				readWithPyarrow(t, k.dir, k.total)
 			}
 		})
@@ -102,21 +113,26 @@ func (k *killRun) live(t *testing.T, r *rand.Rand, kills int) *process {
 }
 
 // A run survives a kill at each named step of the protocol, at the first and at a later hit, once in
-// each format.
+// each format. A worker of a fleet in a bucket survives the first hit of each step, for every second step
+// without its write-ahead logs.
 func TestKillAtSteps(t *testing.T) {
 	t.Parallel()
 	bin := failpointProgram(t)
 	o := killOptions{tasks: 6, samples: 3, inFlight: 6, latency: "20ms..80ms", faults: lettasim.Faults{{Kind: lettasim.NullCall, Rate: 0.1}}}
 	want := withoutKills(t, o)
 	for i, name := range failpoint.Names() {
-		for j, hit := range []int{1, 3} {
-			if testing.Short() && hit > 1 {
+		for j, tt := range []struct {
+			place string
+			hit   int
+		}{{"folder", 1}, {"folder", 3}, {"bucket", 1}} {
+			hit := tt.hit
+			if testing.Short() && j > 0 {
 				continue
 			}
-			t.Run(fmt.Sprintf("%s:%d", name, hit), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/%s:%d", tt.place, name, hit), func(t *testing.T) {
 				t.Parallel()
 				o := o
-				o.format = []string{"parquet", "arrow"}[(i+j)%2]
+				o.format, o.bucket = []string{"parquet", "arrow"}[(i+j)%2], tt.place == "bucket"
 				k := newKillRun(t, bin, o)
 				if strings.HasPrefix(string(name), "recover.") { // needs something to recover
 					p := k.start(t, "ROLLOUT_FAILPOINT="+string(failpoint.WALAcked)+":5")
@@ -128,7 +144,10 @@ func TestKillAtSteps(t *testing.T) {
 				switch {
 				case code == -1:
 					k.died(t, p)
-					if name == failpoint.ShardWritten { // verify finds its file, which is not data
+					if o.bucket && i%2 == 0 {
+						k.lose(t, filepath.Join(k.dir, "partitions"))
+					}
+					if name == failpoint.ShardWritten && !o.bucket { // verify finds the file, but it is not data
 						if v := mustRun(t, exit.OK, "verify", k.dir); !orphaned.MatchString(v.stderr) {
 							t.Errorf("verify: %s%s", v.stdout, v.stderr)
 						}
@@ -196,7 +215,7 @@ func TestTakenOver(t *testing.T) {
 	if alive := k.sim.Stats().InFlight; alive < int64(k.total) {
 		t.Fatalf("%d runs are alive, want %d\n%s", alive, k.total, p.said())
 	}
-	second := startProgram(t, k.bin, nil, append([]string{"collect", "--resume"}, k.args...)...)
+	second := startProgram(t, k.bin, nil, append(k.args, "--resume")...)
 	if code := second.wait(t, time.Minute); code != exit.Locked {
 		t.Errorf("a second one on the same folder: exit code %d, want %d\n%s", code, exit.Locked, second.said())
 	}
@@ -216,18 +235,20 @@ func TestTakenOver(t *testing.T) {
 	}
 }
 
-// A killRun is one run of collect over several processes ("lives"), with its server.
+// A killRun is one run over several processes ("lives"), with its server.
 type killRun struct {
-	bin   string
-	road  string
-	sim   *lettasim.Server
-	sends *sendLog
-	dir   string
-	args  []string // of every life, without --resume
-	total int
-	lives int
+	bin    string
+	road   string
+	sim    *lettasim.Server
+	sends  *sendLog
+	bucket *bucket  // nil if the run is in a folder
+	dir    string   // folder of the run, or the spool of the worker
+	args   []string // of every life, without --resume
+	total  int
+	lives  int
 
 	kills     []killed
+	dropped   int             // samples that were in no commit when a spool was lost, at most
 	committed []string        // the keys after the last kill
 	done      map[string]bool // keys that were reported done
 }
@@ -244,6 +265,7 @@ type killOptions struct {
 	latency                  string
 	faults                   lettasim.Faults
 	server                   string // more settings of the server section
+	bucket                   bool   // the run is a fleet in a bucket
 	format                   string
 }
 
@@ -296,6 +318,11 @@ func newKillRun(t *testing.T, bin string, o killOptions) *killRun {
 	if o.road == roadRebuilt {
 		k.args = append(k.args, "--tokenizer", qwen3Dir)
 	}
+	k.args = append([]string{"collect"}, k.args...)
+	if o.bucket {
+		k.bucket = newBucket(t)
+		k.args = k.bucket.plan(t, 4, k.args...)
+	}
 	return k
 }
 
@@ -321,12 +348,43 @@ func recordedTasks(t *testing.T, sim *lettasim.Server, n int) []byte {
 
 func (k *killRun) start(t *testing.T, env ...string) *process {
 	t.Helper()
-	args := append([]string{"collect", "--json"}, k.args...)
-	if k.lives > 0 {
+	args := append(slices.Clone(k.args), "--json")
+	if k.lives > 0 && k.bucket == nil {
 		args = append(args, "--resume")
 	}
 	k.lives++
 	return startProgram(t, k.bin, env, args...)
+}
+
+// logs reads the logs of the run.
+func (k *killRun) logs(t *testing.T) []*sink.Log {
+	t.Helper()
+	if k.bucket != nil {
+		return k.bucket.logs(t)
+	}
+	return []*sink.Log{must(sink.ReadLog(k.dir))(t)}
+}
+
+// at returns the location of the rows.
+func (k *killRun) at() string {
+	if k.bucket != nil {
+		return k.bucket.at
+	}
+	return k.dir
+}
+
+// lose removes the spool, or a folder in it. After a kill, only the samples in the bucket are then done.
+func (k *killRun) lose(t *testing.T, dir string) {
+	t.Helper()
+	noError(t, os.RemoveAll(dir))
+	k.dropped += k.total - len(k.committed)
+	k.done = map[string]bool{}
+	for _, key := range k.committed {
+		k.done[key] = true
+	}
+	if n := len(k.kills); n > 0 {
+		k.kills[n-1].done = maps.Clone(k.done)
+	}
 }
 
 // died checks what a killed process left: samples that it reported done exist, and so do all
@@ -344,7 +402,7 @@ func (k *killRun) died(t *testing.T, p *process) {
 		k.lives = 0 // it had not begun, so a plain start is right
 		return
 	}
-	keys := committedKeys(t, k.dir)
+	keys := keysOf(k.logs(t)...)
 	if len(slices.Compact(slices.Clone(keys))) < len(keys) {
 		t.Errorf("life %d: a sample is in the commit log twice: %q", k.lives, keys)
 	}
@@ -354,7 +412,7 @@ func (k *killRun) died(t *testing.T, p *process) {
 		}
 	}
 	k.committed = keys
-	reportedDone(t, k.dir, k.done)
+	reportedDone(t, keys, k.dir, k.done)
 	k.kills = append(k.kills, killed{now, maps.Clone(k.done)})
 }
 
@@ -362,10 +420,10 @@ func (k *killRun) died(t *testing.T, p *process) {
 // a kill.
 func (k *killRun) check(t *testing.T, want map[sampleID]string) {
 	t.Helper()
-	if v := invoke(t.Context(), "verify", k.dir); v.code != exit.OK || strings.Contains(v.stderr, "orphan: ") {
+	if v := invoke(t.Context(), "verify", k.at()); v.code != exit.OK || strings.Contains(v.stderr, "orphaned file") {
 		t.Errorf("verify: exit code %d\n%s%s", v.code, v.stdout, v.stderr)
 	}
-	got := readDataset(t, k.dir)
+	got := readLogs(t, k.logs(t)...)
 	keys := got.once(t)
 	if len(keys) != k.total {
 		t.Errorf("%d samples in the commit log, want %d", len(keys), k.total)
@@ -387,6 +445,21 @@ func (k *killRun) check(t *testing.T, want map[sampleID]string) {
 			}
 		}
 	}
+	if k.bucket != nil {
+		contains(t, mustRun(t, exit.OK, "status", k.at()).stdout, fmt.Sprintf("%d planned: %d committed, %d failed, 0 remaining", k.total, len(got.rows), len(got.failures)))
+		mustRun(t, exit.OK, "clean", k.at()) // agents of a worker that has lost its spool
+	} else {
+		k.checkReport(t, got)
+	}
+	sameSamples(t, got.logical(t), want)
+	k.checkSends(t, got)
+	if left := agentsLeft(t, k.sim); left != nil {
+		t.Errorf("%d agents remain: %v", len(left), left)
+	}
+}
+
+func (k *killRun) checkReport(t *testing.T, got *readBack) {
+	t.Helper()
 	type coverage struct{ Planned, Committed, Failed, Skipped, Remaining int }
 	var report struct { // counts of the last life and of the files
 		Last     coverage `json:"last_invocation"`
@@ -396,11 +469,6 @@ func (k *killRun) check(t *testing.T, want map[sampleID]string) {
 	if c := report.Coverage; report.Last != c || c.Planned != k.total || c.Remaining != 0 ||
 		c.Committed != len(got.rows) || c.Failed != len(got.failures) || c.Committed+c.Failed+c.Skipped != k.total {
 		t.Errorf("the report does not add up: %+v; %d samples have rows, %d failed", report, len(got.rows), len(got.failures))
-	}
-	sameSamples(t, got.logical(t), want)
-	k.checkSends(t, got)
-	if left := agentsLeft(t, k.sim); left != nil {
-		t.Errorf("%d agents remain: %v", len(left), left)
 	}
 }
 
@@ -457,15 +525,15 @@ func (k *killRun) checkSends(t *testing.T, got *readBack) {
 		}
 	}
 	// Samples that also had a fault are rightly collected again.
-	if open > 40 && rerun*4 > open && k.road != roadTurns {
+	if open > 40 && k.dropped == 0 && rerun*4 > open && k.road != roadTurns {
 		t.Errorf("%d of %d sends that were open at a kill were made again", rerun, open)
 	}
 	faults := faultsOf(k.sim)
 	// Every second send follows a fault or a kill. Nearly all follow a fault, unless the work of a
 	// kill has to be repeated.
 	most := faults + len(k.kills)
-	if k.road == roadTurns {
-		most = faults + open
+	if k.road == roadTurns || k.bucket != nil {
+		most = faults + open + k.dropped
 	}
 	if again > most {
 		t.Errorf("%d sends were made again, for %d faults, %d kills and %d sends open at them", again, faults, len(k.kills), open)
@@ -479,7 +547,7 @@ func withoutKills(t *testing.T, o killOptions) map[sampleID]string {
 	o.faults = slices.DeleteFunc(slices.Clone(o.faults), func(f lettasim.Fault) bool { return f.Kind.Recoverable() })
 	o.latency, o.inFlight = "0s", 8
 	k := newKillRun(t, "rollout", o)
-	r := invoke(t.Context(), append([]string{"collect", "--quiet"}, k.args...)...)
+	r := invoke(t.Context(), append(k.args, "--quiet")...)
 	if r.code != exit.OK && r.code != exit.Failures {
 		t.Fatalf("exit code %d\n%s", r.code, r.stderr)
 	}

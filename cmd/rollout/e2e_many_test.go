@@ -144,8 +144,8 @@ func checkMany(t *testing.T, sim *lettasim.Server, dir string, total int) {
 	if len(keys) != total {
 		t.Errorf("%d samples in the commit log, want %d", len(keys), total)
 	}
-	if len(got.log.Commits) < 3 {
-		t.Errorf("%d commits: too few", len(got.log.Commits))
+	if got.commits() < 3 {
+		t.Errorf("%d commits: too few", got.commits())
 	}
 
 	var written struct {
@@ -222,7 +222,7 @@ func checkMany(t *testing.T, sim *lettasim.Server, dir string, total int) {
 	if compared < total/2 || forked < total/20 {
 		t.Errorf("%d samples were compared, %d have several rows: too few", compared, forked)
 	}
-	t.Logf("%d samples: %d attempts, %d commits, %d rows, failures %v, %.1fs", total, report.Attempts, len(got.log.Commits), report.Rows, classes, report.Seconds)
+	t.Logf("%d samples: %d attempts, %d commits, %d rows, failures %v, %.1fs", total, report.Attempts, got.commits(), report.Rows, classes, report.Seconds)
 }
 
 // recoverableFaults returns shortFaults.
@@ -248,31 +248,34 @@ func metamorphicScript() lettasim.Script {
 	return lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 4}, Drift: 0.3, Length: 0.1, Wrong: 0.3}
 }
 
-// The same samples give the same rows whatever the number in flight, the format, the shard size and
-// the faults. This holds because the server's answers depend only on the task and the sample.
-// TestKillAtSteps adds crashes.
+// The same samples give the same rows whatever the number in flight, the format, the shard size, the
+// faults, and the number of partitions and workers of a fleet. This holds because the server's answers depend
+// only on the task and the sample. TestKillAtSteps adds crashes.
 func TestMetamorphic(t *testing.T) {
 	t.Parallel()
 	const tasks, samples = 8, 3
-	workers := []int{1, 8, 64}
+	inFlight := []int{1, 8, 64}
 	if testing.Short() {
-		workers = []int{8}
+		inFlight = []int{8}
 	}
 	type variant struct {
 		faults       bool
 		format, size string
-		workers      int
+		inFlight     int
+		partitions   int // of a fleet in a bucket; 0: a run in a folder
+		workers      int // of the fleet
 	}
 	var variants []variant
 	for _, faults := range []bool{false, true} {
 		for _, format := range []string{"parquet", "arrow"} {
 			for _, size := range []string{"4KiB", "256MiB"} {
-				for _, n := range workers {
-					variants = append(variants, variant{faults, format, size, n})
+				for _, n := range inFlight {
+					variants = append(variants, variant{faults, format, size, n, 0, 0})
 				}
 			}
 		}
 	}
+	variants = append(variants, variant{false, "parquet", "256MiB", 8, 1, 1}, variant{true, "arrow", "4KiB", 4, 5, 2}, variant{true, "parquet", "256MiB", 4, 16, 3})
 	collect := func(t *testing.T, v variant) map[sampleID]string {
 		t.Helper()
 		cfg := lettasim.Config{InputIDs: true, Script: metamorphicScript()}
@@ -281,14 +284,22 @@ func TestMetamorphic(t *testing.T) {
 		}
 		sim := newSim(t, cfg)
 		dir, args := collectArgs(t, sim, serveSim(t, sim), tasks,
-			"--resume", "--quiet", "--samples", fmt.Sprint(samples), "--max-in-flight", fmt.Sprint(v.workers), "--format", v.format, "--reward", "number", "--retries", "6", "-c", writeFile(t, "run.yaml", []byte("output: {messages: true, shard_bytes: "+v.size+"}\n")))
-		mustRun(t, exit.OK, args...)
-		d := verified(t, dir)
+			"--resume", "--quiet", "--samples", fmt.Sprint(samples), "--max-in-flight", fmt.Sprint(v.inFlight), "--format", v.format, "--reward", "number", "--retries", "6", "-c", writeFile(t, "run.yaml", []byte("output: {messages: true, shard_bytes: "+v.size+"}\n")))
+		var d *readBack
+		if v.partitions > 0 {
+			b := newBucket(t)
+			b.work(t, v.workers, b.plan(t, v.partitions, args...)...)
+			mustRun(t, exit.OK, "verify", b.at)
+			d = readLogs(t, b.logs(t)...)
+		} else {
+			mustRun(t, exit.OK, args...)
+			d = verified(t, dir)
+		}
 		d.once(t)
 		if hit := faultsOf(sim); v.faults != (hit > 3) {
 			t.Errorf("%d faults: the test has lost its teeth", hit)
 		}
-		if commits := len(d.log.Commits); v.size == "4KiB" && commits < 2 || v.size != "4KiB" && commits > 1 {
+		if commits := d.commits(); v.size == "4KiB" && commits < 2 || v.size != "4KiB" && commits > max(v.partitions, 1) {
 			t.Errorf("%d commits with shards of %s", commits, v.size)
 		}
 		return d.logical(t)

@@ -110,7 +110,7 @@ func TestRecordedExchanges(t *testing.T) {
 				t.Errorf("%d sends on a conversation", n)
 			}
 			got := verified(t, dir)
-			for shard := range got.log.Shards(sink.KindData) {
+			for shard := range got.logs[0].Shards(sink.KindData) {
 				if shard.Format.String() != format {
 					t.Errorf("shard %s has format %s", shard.Path, shard.Format)
 				}

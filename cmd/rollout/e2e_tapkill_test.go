@@ -217,6 +217,6 @@ func TestKillTapSessions(t *testing.T) {
 func journaledDone(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	done := map[string]bool{}
-	reportedDone(t, dir, done)
+	reportedDone(t, committedKeys(t, dir), dir, done)
 	return done
 }

@@ -340,7 +340,7 @@ func TestUnshown(t *testing.T) {
 		t.Fatalf("%d samples, %v", len(want), total)
 	}
 	got := map[string]map[string]int{}
-	for _, c := range dataset.log.Commits {
+	for _, c := range dataset.logs[0].Commits {
 		for _, sample := range c.Samples {
 			for word, n := range sample.Unshown.Each() {
 				if n > 0 {

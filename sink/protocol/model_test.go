@@ -25,19 +25,20 @@ const (
 	takenFences        // a taken name ends the worker; otherwise it takes the next name
 	sameBytes          // after a lost answer, the worker repeats the bytes under the same name
 	spoolFiltered      // after a claim, the samples in the log are dropped from the spool
-	claimFirst         // a sweeper claims before it deletes
-	lowerOnly          // a sweeper deletes only shards of lower epochs
+	claimFirst         // recovery claims before it deletes
+	lowerOnly          // recovery deletes only shards of lower epochs
 	uploadFirst        // a shard is complete before its entry is written
 	putIfAbsent        // an entry never replaces another
 	sealComplete       // the log is sealed only if all samples are committed
 	replacedOnly       // clean deletes only shards that no valid entry names
+	cleanAtEnd         // clean deletes only after the end of the log
 	rules
 )
 
 func (r rule) String() string {
 	return [rules]string{
 		"", "names stay", "a taken name fences", "the same bytes after a lost answer", "the spool is filtered", "claim first",
-		"only lower epochs", "upload first", "put if absent", "seal when complete", "only replaced shards",
+		"only lower epochs", "upload first", "put if absent", "seal when complete", "only replaced shards", "clean after the end",
 	}[r]
 }
 
@@ -90,7 +91,6 @@ type modelState struct {
 	workers [2]modelWorker
 	ids     uint8
 	told    uint8 // samples that a worker knows to be committed
-	cleaned bool
 }
 
 // A step is a state that follows another, and what happened.
@@ -172,16 +172,9 @@ func (m model) steps(s *modelState) (out []step) {
 			add(fmt.Sprintf("worker %d %s", i+1, what), func(to *modelState) { change(to, &to.workers[i]) })
 		})
 	}
-	if unnamed := m.unnamed(s); unnamed != 0 && !s.cleaned && s.n < maxEntries {
-		add("clean claims and deletes shards", func(to *modelState) {
-			_, epoch, _ := s.read(s.n)
-			if m.keeps(claimFirst) {
-				to.ids++
-				to.append(modelEntry{kind: claims, epoch: epoch + 1, id: to.ids})
-			}
-			to.cleaned = true
-			to.delete(unnamed)
-		})
+	_, _, sealed := s.read(s.n)
+	if unnamed := m.unnamed(s); unnamed != 0 && (sealed || !m.keeps(cleanAtEnd)) {
+		add("clean deletes shards", func(to *modelState) { to.delete(unnamed) })
 	}
 	return out
 }
@@ -235,8 +228,6 @@ func (s *modelState) delete(shards uint16) {
 		}
 	}
 }
-
-func (s *modelState) append(e modelEntry) { s.log[s.n] = e; s.n++ }
 
 func (s *modelState) upload(epoch, keys uint8, there bool) (shard uint8) {
 	for i := range s.shards {

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"iter"
 	"net/http"
+	"time"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
@@ -28,6 +29,7 @@ type bucket struct {
 	creds  *credentials.Credentials
 	tries  int // the maximum number of tries; 0: no limit
 	outage *outage
+	dates  *dates
 }
 
 func openBucket(ctx context.Context, p place, opts Options) (Store, error) {
@@ -41,7 +43,7 @@ func openBucket(ctx context.Context, p place, opts Options) (Store, error) {
 		return nil, &Error{Path: p.String(), Op: "open", Err: cause(ErrLocation, printable(err.Error()), "correct the endpoint")}
 	}
 	context.AfterFunc(ctx, t.base.CloseIdleConnections)
-	b := &bucket{place: p, ctx: ctx, fs: opts.FS, core: core, creds: creds, outage: &outage{log: opts.Log}, tries: 4}
+	b := &bucket{place: p, ctx: ctx, fs: opts.FS, core: core, creds: creds, outage: &outage{log: opts.Log}, dates: &t.dates, tries: 4}
 	err = b.do("open", "", func() error {
 		next, stop := iter.Pull(core.ListObjectsIter(ctx, p.bucket, minio.ListObjectsOptions{Prefix: p.key(""), Recursive: true, MaxKeys: 1, FetchOwner: new(false)}))
 		defer stop()
@@ -233,4 +235,12 @@ func (b *bucket) Delete(name string) error {
 		}
 		return err
 	})
+}
+
+func (b *bucket) Now() (time.Time, error) {
+	last := b.dates.last.Load()
+	if last == nil {
+		return time.Time{}, &Error{Path: b.String(), Op: "read", Err: cause(ErrContent, "the answers have no Date", "use a store that sends this header")}
+	}
+	return last.date.Add(time.Since(last.at)), nil
 }

@@ -52,8 +52,8 @@
 //
 // # Waiting
 //
-// A method repeats a request after a 409, a 408, a 429, a 5xx, a broken connection, a broken answer,
-// or [Options.Timeout] without a byte. It also repeats it with new credentials after they expire. It
+// A method repeats a request after a 409, a 408, a 429, a 5xx, the answer that the store or its quota
+// is full, a broken connection, a broken answer, or [Options.Timeout] without a byte. It also repeats it with new credentials after they expire. It
 // repeats a put with the same bytes under the same name. The pauses grow from 50 ms to 2 s, with
 // jitter. There is no limit on the number of tries: the end of the context ends the wait. If PutNew
 // gets a 412, it compares the object with its bytes. If a 404 follows the 412, PutNew repeats the

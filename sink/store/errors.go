@@ -29,6 +29,8 @@ var (
 	ErrClock = errors.New("the clock of this machine is wrong")
 	// ErrUnreachable means that the store does not answer, or that its answers are broken.
 	ErrUnreachable = errors.New("the store cannot be reached")
+	// ErrFull means that the store or the quota of the bucket is full.
+	ErrFull = errors.New("the store is full")
 	// ErrTLS means that no trusted TLS connection is possible.
 	ErrTLS = errors.New("the TLS connection failed")
 	// ErrNoConditions means that the store has no put-if-absent.
@@ -99,11 +101,15 @@ func (b *bucket) explain(op string, err error) (_ error, temporary bool) {
 		if op == "put" {
 			return cause(ErrNoConditions, detail, needed), false
 		}
+	case "QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded":
+		return cause(ErrFull, detail, "delete objects, or raise the quota"), true
 	case "RequestTimeout", "IncompleteBody", minio.BadDigest, minio.XAmzContentSHA256Mismatch, "Throttling", "ThrottlingException":
 		return cause(ErrUnreachable, detail, "check "+b.endpoint()), true
 	}
 	s := r.StatusCode
 	switch {
+	case s == http.StatusInsufficientStorage:
+		return cause(ErrFull, detail, "delete objects, or raise the quota"), true
 	case s == http.StatusForbidden || s == http.StatusUnauthorized:
 		return cause(fs.ErrPermission, detail, "allow "+permissions[op]), false
 	case s >= 500 && s != http.StatusNotImplemented, slices.Contains([]int{http.StatusConflict, http.StatusRequestTimeout, http.StatusTooManyRequests, 499}, s):

@@ -43,7 +43,7 @@ func TestMistakes(t *testing.T) {
 		{"az://container/run", store.ErrLocation, "Azure is not supported"},
 		{"abfs://container@account/run", store.ErrLocation, "Azure is not supported"},
 		{"s3a://bucket/run", store.ErrLocation, "use a folder or s3://"},
-		{"https://bucket.host/run", store.ErrLocation, "use a folder or s3://"},
+		{"https://bucket.host/run", store.ErrLocation, "use s3://bucket/prefix?endpoint_override=https://"},
 		{"s3://AKIA:hidden@bucket/run", store.ErrLocation, "set AWS_ACCESS_KEY_ID"},
 		{"s3://AKIA:hid%zzden@bucket/run", store.ErrLocation, "use a folder or s3://"},
 		{"s3://bucket/run?endpoint_override=https://AKIA:hidden@host", store.ErrLocation, "endpoint_override is not a valid endpoint"},
@@ -64,6 +64,8 @@ func TestMistakes(t *testing.T) {
 		{answers(403, "InvalidAccessKeyId"), store.ErrCredentials, "correct AWS_ACCESS_KEY_ID"},
 		{answers(400, "ExpiredToken"), store.ErrCredentials, "refresh"},
 		{answers(403, "RequestTimeTooSkewed"), store.ErrClock, "synchronize"},
+		{answers(403, "QuotaExceeded"), store.ErrFull, "403 QuotaExceeded): delete objects, or raise the quota"},
+		{answers(507, "Full"), store.ErrFull, "507 Full): delete objects"},
 		{answers(503, "SlowDown"), store.ErrUnreachable, "503 SlowDown"},
 		{answers(418, "Teapot"), nil, "418 Teapot: Teapot"},
 	} {

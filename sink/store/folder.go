@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
@@ -248,6 +249,21 @@ func (f *folder) Delete(name string) error {
 		}
 		return nil
 	})
+}
+
+func (f *folder) Now() (now time.Time, err error) {
+	err = f.do("put", tempPrefix+rand.Text(), func(path string) error {
+		err := f.writeSynced(path, bytes.NewReader(nil))
+		if err == nil {
+			var info fs.FileInfo
+			if info, err = f.fs.Stat(path); err == nil {
+				now = info.ModTime()
+			}
+		}
+		_ = f.fs.Remove(path) // readers ignore a leftover
+		return err
+	})
+	return now, err
 }
 
 func (f *folder) List(prefix, after string) iter.Seq2[Info, error] {

@@ -47,9 +47,17 @@ var schemes = map[string]string{
 	"az": "Azure", "azure": "Azure", "abfs": "Azure", "abfss": "Azure", "wasb": "Azure", "wasbs": "Azure",
 }
 
+// IsURL reports whether a location is a URL, and not the path of a folder. A URL of a store without its
+// slashes, such as s3:/bucket, counts too: [Open] refuses it.
+func IsURL(location string) bool {
+	scheme, _, _ := strings.Cut(location, ":")
+	scheme = strings.ToLower(scheme)
+	return strings.Contains(location, "://") || schemes[scheme] != "" && scheme != location || strings.HasPrefix(strings.ToLower(location), "s3:")
+}
+
 // parse parses an S3 URL. Its errors never contain the part of the URL that can hold credentials.
 func parse(location string) (place, error) {
-	scheme, _, _ := strings.Cut(location, "://")
+	scheme, rest, _ := strings.Cut(location, ":")
 	refuse := func(where, what, remedy string) (place, error) {
 		return place{}, &Error{Path: where, Op: "open", Err: cause(ErrLocation, what, remedy)}
 	}
@@ -57,8 +65,13 @@ func parse(location string) (place, error) {
 	if name, ok := schemes[scheme]; ok {
 		return refuse(scheme+"://", name+" is not supported", use)
 	}
-	if scheme != "s3" {
+	switch {
+	case scheme == "http" || scheme == "https":
+		return refuse(scheme+"://", "a store has the scheme s3", "use s3://bucket/prefix?endpoint_override="+scheme+"://host:port")
+	case scheme != "s3":
 		return refuse(scheme+"://", "unknown scheme", use)
+	case !strings.HasPrefix(rest, "//"):
+		return refuse("s3:", "the URL does not begin with s3://", use)
 	}
 	u, err := url.Parse(location)
 	if err != nil {

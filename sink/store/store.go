@@ -49,6 +49,9 @@ type Store interface {
 	List(prefix, after string) iter.Seq2[Info, error]
 	// Delete deletes an object. It returns nil if there is no such object.
 	Delete(name string) error
+	// Now returns the current time by the clock that [Info].Time uses. For a bucket, this is the clock of
+	// the server's last answer, and needs no request.
+	Now() (time.Time, error)
 	// Sub returns the part of the store whose names begin with prefix and a slash. Names of the part
 	// do not contain the prefix. prefix must be a valid name.
 	Sub(prefix string) Store
@@ -102,6 +105,15 @@ type Requests struct {
 	Other atomic.Int64
 }
 
+// Take returns the numbers of requests since the last call, by kind: put, get, head, list, delete and
+// other.
+func (r *Requests) Take() map[string]int64 {
+	return map[string]int64{
+		"put": r.Put.Swap(0), "get": r.Get.Swap(0), "head": r.Head.Swap(0),
+		"list": r.List.Swap(0), "delete": r.Delete.Swap(0), "other": r.Other.Swap(0),
+	}
+}
+
 // Open opens the store at a location: the path of a folder, or an S3 URL as the package documentation
 // describes. A folder need not exist. Open lists one object of a bucket to check the access. It tries
 // at most 4 times, so that a wrong location is an error and not a wait.
@@ -121,7 +133,7 @@ func Open(ctx context.Context, location string, opts Options) (Store, error) {
 	if opts.Timeout <= 0 {
 		opts.Timeout = time.Minute
 	}
-	if !strings.Contains(location, "://") {
+	if !IsURL(location) {
 		if location == "" {
 			return nil, &Error{Path: `""`, Op: "open", Err: cause(ErrLocation, "it is empty", "use a folder or s3://bucket/prefix")}
 		}

@@ -56,7 +56,7 @@ func TestStores(t *testing.T) {
 	}
 	tests := map[string]func(*testing.T, store.Store){
 		"PutNew": testPutNew, "Writers": testWriters, "Put": testPut, "PutFile": testPutFile, "Read": testRead,
-		"List": testList, "Names": testNames, "Delete": testDelete, "Sub": testSub, "Probe": testProbe,
+		"List": testList, "Names": testNames, "Delete": testDelete, "Sub": testSub, "Probe": testProbe, "Now": testNow,
 	}
 	for name, open := range stores {
 		for test, run := range tests {
@@ -300,6 +300,23 @@ func testProbe(t *testing.T, s store.Store) {
 	}
 	if left := list(t, s.List("", "")); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
+	}
+}
+
+// testNow compares Now with the time of an object in a list.
+func testNow(t *testing.T, s store.Store) {
+	t.Helper()
+	if err := s.Put("a", nil); err != nil {
+		t.Fatal(err)
+	}
+	now, err := s.Now()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range s.List("", "") {
+		if d := now.Sub(i.Time); err != nil || i.Name != "a" || d < -5*time.Second || d > time.Minute {
+			t.Errorf("Now() is %v after the put of %q: %v", d, i.Name, err)
+		}
 	}
 }
 

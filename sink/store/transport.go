@@ -22,6 +22,12 @@ type transport struct {
 	base    *http.Transport
 	timeout time.Duration
 	n       *Requests
+	dates   dates
+}
+
+// A dates has the clock of the server, as its last answer showed it.
+type dates struct {
+	last atomic.Pointer[struct{ date, at time.Time }] // at is the time of this machine, with a monotonic reading
 }
 
 func newTransport(opts Options) *transport {
@@ -51,6 +57,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	w.timer.Reset(t.timeout)
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		t.dates.last.Store(&struct{ date, at time.Time }{date, time.Now()})
+	}
 	resp.Body = &received{resp.Body, w}
 	return resp, nil
 }

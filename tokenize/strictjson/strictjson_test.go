@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -20,12 +21,14 @@ var texts = []string{
 	`{"a":1,"a":2}`, `{"a":1,"\u0061":2}`, `{"a":{"b":1,"c":{},"b":2}}`, `[{"a":1},{"a":1}]`, `{"a":{"a":{"a":1}},"b":1}`, `{"a":{"b":1},"b":2}`,
 	`"\""`, `"\\"`, `"\/\b\f\n\r\t"`, `"\u0041\u00e9\u20AC"`, `"\u004"`, `"\u00zz"`, `"\x"`, `"\`, `"\u`, "\"\n\"", "\"\x1f\"", "\"\x7f\"", "\"\x00\"",
 	`"\ud800"`, `"\udc00\ud800"`, `"\ud83d\ude00"`, `"\ud83dx"`, `"\ud83d\u0041"`, `"\ud83d\ud83d\ude00"`,
-	"\"ünï 漢字 🦙\"", "\"\xff\"", "\"12345678\xff\"", "\"1234567\xc3\"", "\xff", "\"\xed\xa0\x80\"", "[\"\xc3\\n\xa9\"]", "\"\ufffd\"",
+	"\"ünï 漢字 🦙\"", "\"\xff\"", "\"12345678\xff\"", "\"1234567\xc3\"", "\xff", "\"\xed\xa0\x80\"", "[\"\xc3\\n\xa9\"]", "\"\ufffd\"", `"\ud833d\uFFFD"`, `"\\ufffd\uFFFD"`,
 	`"12345678"`, `"1234567\n12345678\""`, "\"1234567\n8\"", `{"12345678901234567890":"12345678901234567890 \" \\ 漢"}`,
 	"[" + strings.Repeat(`"`+strings.Repeat("long", 20)+`",`, 3) + "1]", `["` + strings.Repeat(`\"ä`, 40) + `","` + strings.Repeat(`\"ä`, 40) + `"]`,
 	strings.Repeat("[", 256) + strings.Repeat("]", 256), strings.Repeat("[", 257) + strings.Repeat("]", 257), strings.Repeat(`{"a":`, 257) + "1" + strings.Repeat("}", 257),
 	strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000), strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001), strings.Repeat(`[{"a":`, 5000) + "1" + strings.Repeat("}]", 5000),
 }
+
+var escapes = regexp.MustCompile(`\\(u[0-9a-fA-F]{4}|.)`)
 
 // check compares the package with encoding/json and UTF-8: what it accepts, and what it reads. A
 // strict scanner must refuse a text exactly if reading and printing it in another way loses something.
@@ -57,7 +60,13 @@ func check(t *testing.T, text string) {
 	if a, b := fmt.Sprintf("%q", ours), fmt.Sprintf("%q", theirs); a != b {
 		t.Errorf("%.100q is read as %.200s, want %.200s", text, a, b)
 	}
-	if lossless := lossless(theirs, 0) && (strings.Contains(text, "\ufffd") || strings.Contains(strings.ToLower(text), `\ufffd`) || !strings.Contains(fmt.Sprint(theirs), "\ufffd")); lossless != (err == nil) {
+	written := strings.Count(text, "\ufffd") // and not read for a lone surrogate
+	for _, e := range escapes.FindAllString(text, -1) {
+		if strings.EqualFold(e, `\ufffd`) {
+			written++
+		}
+	}
+	if lossless := lossless(theirs, 0) && written == strings.Count(fmt.Sprint(theirs), "\ufffd"); lossless != (err == nil) {
 		t.Errorf("Check(%.100q) = %v, lossless: %v", text, err, lossless)
 	}
 }

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -33,6 +34,7 @@ def save(folder: Path, state: dict[str, Any], trained: list[str]) -> None:
 
 
 def main(folder: Path, config: dict[str, Any], options: dict[str, Any], plant: str | None) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored if a shell has started the tests in the background
     hold = options.pop("hold", None)
     if plant and not (folder / "checkpoint.json").exists():
         hold = 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import threading
@@ -291,3 +292,39 @@ def test_an_error_of_the_iterable_after_a_drain() -> None:
     drained.set()
     wait_for(lambda: not [t for t in threading.enumerate() if t.name == "rollout-iterable"])
     assert source.take() == {"id": "b"} and source.take() is None
+
+
+class _Alarm(Exception):
+    pass
+
+
+@pytest.mark.parametrize("call", [functools.partial(commands.Commands("run").acknowledge, (1, 0)), Source(None).end, supervisor.News()._notify], ids=["commands", "source", "news"])
+def test_a_signal_leaves_no_lock_held(call: Callable[[], object]) -> None:
+    """A Ctrl-C can come between any two instructions of the trainer's thread."""
+    stop, alarms = threading.Event(), 0
+
+    def repeat() -> None:
+        while not stop.is_set():
+            call()
+
+    def ring(*_: object) -> None:
+        raise _Alarm
+
+    others = [threading.Thread(target=repeat, daemon=True) for _ in range(3)]
+    before = signal.signal(signal.SIGALRM, ring)
+    for thread in others:
+        thread.start()
+    try:
+        while alarms < 100:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.003)
+                while True:
+                    call()
+            except _Alarm:
+                alarms += 1
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        stop.set()
+    for thread in others:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in others)

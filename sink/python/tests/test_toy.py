@@ -18,7 +18,8 @@ from rollout import Dataset, check
 torch = toy.torch
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-ROUNDS = 10
+ROUNDS = 30
+"""At most. In ten jobs, the policy had learned after 5 or 6 of them."""
 
 
 def readme_loop() -> Callable[..., None]:
@@ -78,13 +79,19 @@ def one(policy: toy.Policy) -> Callable[..., Any]:
 
 @pytest.fixture(scope="module")
 def rounds(collected: Collected) -> list[tuple[toy.Policy, Path]]:
-    """The runs of a training job, each with the policy that sampled it."""
+    """The runs of a training job, each with the policy that sampled it.
+
+    The order of commits, and so of batches, differs from run to run: the job ends when two rounds
+    in a row have a mean reward of 0.6. Of 128 guesses among four, 0.6 are never right.
+    """
     train, policy, made = readme_loop(), collected.engine.policy, []
     optimizer = torch.optim.Adam(policy.parameters(), 0.04)
     for version in range(ROUNDS):
         collected.engine.version = version
         run = collected(f"round-{version}")
         made.append((copy.deepcopy(policy), run))
+        if version and all(mean_reward(run) > 0.6 for _, run in made[-2:]):
+            break
         for _ in range(2):
             train(policy.logprobs_of, optimizer, run)
     return made
@@ -92,9 +99,7 @@ def rounds(collected: Collected) -> list[tuple[toy.Policy, Path]]:
 
 def test_the_policy_learns(rounds: list[tuple[toy.Policy, Path]]) -> None:
     rewards = [mean_reward(run) for _, run in rounds]
-    # The order of commits, and so of batches, differs between runs: the last three rounds had 0.68 to
-    # 0.97. Of 384 guesses among four, 0.6 are never right.
-    assert rewards[0] < 0.5 and sum(rewards[-3:]) / 3 > 0.6, rewards
+    assert rewards[0] < 0.5 and min(rewards[-2:]) > 0.6, rewards
 
 
 def test_check_passes_on_what_was_sampled(rounds: list[tuple[toy.Policy, Path]]) -> None:

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -33,6 +34,13 @@ func Lose(_ http.ResponseWriter, r *http.Request, server http.Handler) {
 // Hang lets the server handle the request, and then sends nothing until the client gives up.
 func Hang(_ http.ResponseWriter, r *http.Request, server http.Handler) {
 	server.ServeHTTP(httptest.NewRecorder(), r)
+	<-r.Context().Done()
+	panic(http.ErrAbortHandler)
+}
+
+// Silence sends nothing until the client gives up. The server does not receive the request.
+func Silence(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
+	_, _ = io.Copy(io.Discard, r.Body) // only after the body does the context show that the client has gone
 	<-r.Context().Done()
 	panic(http.ErrAbortHandler)
 }

@@ -53,6 +53,8 @@ type Server struct {
 	Denied []string
 	// PageKeys is the number of keys in one page of a list. The default is 1000.
 	PageKeys int
+	// Ahead is how far the server's clock is ahead of the clock of this machine.
+	Ahead time.Duration
 
 	mu      sync.Mutex
 	buckets map[string]map[string]object
@@ -63,6 +65,8 @@ type object struct {
 	sum  string // x-amz-checksum-sha256
 	time time.Time
 }
+
+func (s *Server) now() time.Time { return time.Now().Add(s.Ahead).UTC() }
 
 func (o object) etag() string { return fmt.Sprintf(`"%x"`, md5.Sum(o.body)) }
 
@@ -92,6 +96,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	bucket, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	w.Header().Set("Date", s.now().Format(http.TimeFormat))
 	objects, ok := s.buckets[bucket]
 	sum := r.Header.Get("X-Amz-Content-Sha256")
 	switch {
@@ -124,7 +129,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, objects map[string]
 		refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
 		return
 	}
-	o := object{body, r.Header.Get("X-Amz-Checksum-Sha256"), time.Now()}
+	o := object{body, r.Header.Get("X-Amz-Checksum-Sha256"), s.now()}
 	objects[key] = o
 	w.Header().Set("ETag", o.etag())
 	w.Header().Set("X-Amz-Checksum-Sha256", o.sum)
@@ -137,7 +142,9 @@ func get(w http.ResponseWriter, r *http.Request, objects map[string]object, key 
 		return
 	}
 	w.Header().Set("ETag", o.etag())
-	w.Header().Set("X-Amz-Checksum-Sha256", o.sum)
+	if r.Header.Get("Range") == "" {
+		w.Header().Set("X-Amz-Checksum-Sha256", o.sum)
+	}
 	http.ServeContent(w, r, "", o.time, bytes.NewReader(o.body)) // Range, If-Match and HEAD
 }
 
@@ -148,12 +155,16 @@ func (s *Server) list(w http.ResponseWriter, q url.Values, objects map[string]ob
 	}
 	var page struct {
 		XMLName               xml.Name `xml:"ListBucketResult"`
-		EncodingType          string
+		EncodingType          string   `xml:",omitempty"`
+		KeyCount              int
 		IsTruncated           bool
 		NextContinuationToken string
 		Contents              []content
 	}
-	page.EncodingType = "url"
+	encoded := func(key string) string { return key }
+	if page.EncodingType = q.Get("encoding-type"); page.EncodingType == "url" {
+		encoded = url.QueryEscape
+	}
 	limit := max(s.PageKeys, 0)
 	if limit == 0 {
 		limit = 1000
@@ -174,9 +185,10 @@ func (s *Server) list(w http.ResponseWriter, q url.Values, objects map[string]ob
 			break
 		}
 		o := objects[key]
-		page.Contents = append(page.Contents, content{url.QueryEscape(key), o.time.UTC().Format(time.RFC3339Nano), len(o.body)})
+		page.Contents = append(page.Contents, content{encoded(key), o.time.UTC().Format(time.RFC3339Nano), len(o.body)})
 		after = key
 	}
+	page.KeyCount = len(page.Contents)
 	reply(w, page)
 }
 

@@ -197,10 +197,10 @@ func TestUnreadableCommitLog(t *testing.T) {
 	d := show.NewDisplay(termsafe.NewWriter(io.Discard), termsafe.NewWriter(&said), func(string) string { return "" }, false, false)
 	p := &Plan{host: &Host{Observer: &show.Observer{Display: d, Log: show.DiscardLog()}}, config: new(config.Config)}
 	p.config.Output.Dir = dir
-	r := &Running{host: p.host, plan: p}
+	r := &Running{host: p.host, plan: p, opened: &Opened{plan: p}}
 	r.checkBeside(t.Context())
 	sum := &show.Summary{Outcome: "finished", Committed: 1}
-	end := withDamage(dir, sum, r.damage.Found(), nil)
+	end := withDamage(dir, sum, r.opened.damage.Found(), nil)
 	d.Finish(sum)
 	d.Flush(lastWords)
 	if exit.Code(end) != exit.Verify || strings.Count(end.Error(), dir) != 1 || !strings.Contains(said.String(), "will end with exit status 9") || strings.Contains(said.String(), "next:") {

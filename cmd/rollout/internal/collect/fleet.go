@@ -1,8 +1,11 @@
 package collect
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -25,6 +28,10 @@ type Fleet struct {
 	*fleet.Fleet
 	Store    store.Store
 	Location string // as the user gave it
+	Abandon  func() // ends all operations on the store, also those that wait for it
+	// Requests counts the requests to Store. Checks are those before the run.
+	Requests *store.Requests
+	Checks   map[string]int64
 }
 
 // CheckSpool returns an error unless the run in the folder of a spool is a worker of the fleet.
@@ -78,8 +85,9 @@ func CheckFleet(c *config.Config) (bad exit.Complaints) {
 }
 
 // PlanFleet checks the settings and the tasks as NewPlan does, but asks no servers. It then writes a fleet
-// of n partitions to a store. If n is 0, it uses the default number.
-func PlanFleet(ctx context.Context, h *Host, l *config.Loader, objects store.Store, n int) (*fleet.Fleet, error) {
+// of n partitions to a store. If n is 0, it uses the default number. If join is true and the store already
+// contains a fleet with the same tasks and rows, PlanFleet returns that fleet.
+func PlanFleet(ctx context.Context, h *Host, l *config.Loader, objects store.Store, n int, join bool) (*fleet.Fleet, error) {
 	temp, err := os.MkdirTemp("", "rollout-plan-")
 	if err != nil {
 		return nil, exit.With(exit.Storage, err)
@@ -102,10 +110,34 @@ func PlanFleet(ctx context.Context, h *Host, l *config.Loader, objects store.Sto
 		info.Model.Files = "" // a fleet keeps no copy of the tokenizer
 	}
 	f := &fleet.Fleet{ID: info.ID, CreatedAt: info.CreatedAt, Program: version.Read().Version, Identity: p.identity, Model: info.Model, Config: info.Config}
-	if n == 0 {
-		n = fleet.DefaultPartitions(p.tasks.Tasks)
+	f.TasksSHA256 = info.Tasks.SHA256
+	err = fleet.Plan(objects, f, cmp.Or(n, fleet.DefaultPartitions(p.tasks.Tasks)), p.planned(), temp)
+	if join && errors.Is(err, fs.ErrExist) {
+		return p.join(objects, f.TasksSHA256, n)
 	}
-	return f, fleet.Plan(objects, f, n, p.planned(), temp)
+	return f, err
+}
+
+// join returns the fleet that a store contains, or an error if it differs from this plan.
+func (p *planning) join(objects store.Store, tasks string, n int) (*fleet.Fleet, error) {
+	f, err := fleet.Read(objects)
+	if err == nil {
+		err = (&Fleet{Fleet: f}).check(p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var bad exit.Complaints
+	if f.TasksSHA256 != tasks {
+		bad = append(bad, errors.New("tasks.file: the fleet has other tasks"))
+	}
+	if had := len(f.Partitions); n != 0 && n != had {
+		bad = append(bad, fmt.Errorf("--partitions: the fleet has %d, but you set %d", had, n))
+	}
+	if bad != nil {
+		return nil, exit.Refuse(exit.Folder, bad, "pass what the fleet was planned with, or another prefix with --out")
+	}
+	return f, nil
 }
 
 // planned yields the tasks with their numbers of samples.
@@ -127,7 +159,7 @@ func (o *Opened) openWorker(cfg sink.Config) (err error) {
 	p := o.plan
 	f := p.options.Fleet
 	cfg.MaxShardBytes = min(cfg.MaxShardBytes, sink.MaxStoredShard) // the default is larger
-	o.worker, err = fleet.Open(fleet.Config{Store: f.Store, Fleet: f.Fleet, RunID: p.info.ID, Dir: p.dir(), Sink: cfg, Logger: p.host.Log.Logger, Slots: func() int {
+	o.worker, err = fleet.Open(fleet.Config{Store: f.Store, Fleet: f.Fleet, RunID: p.info.ID, Dir: p.dir(), Sink: cfg, Logger: p.host.Log.Logger, Damaged: o.damaged, Slots: func() int {
 		slots := 0
 		for _, e := range o.stats().Endpoints {
 			if !e.Down && !e.Lost {

@@ -31,6 +31,7 @@ type Opened struct {
 	attempts  map[string]string      // sample keys of the open attempts of earlier processes, by their marks; only for a harness
 	stats     func() collector.Stats // for the worker of a fleet
 	groups    *groups                // nil if the run does not commit whole groups
+	damage    runfolder.Damage       // damage in files that earlier processes have committed
 }
 
 // A dataset is the sink of a run: a *sink.Dataset or a *fleet.Worker.
@@ -124,7 +125,7 @@ func (o *Opened) open() (err error) {
 		return runfolder.ReadError(dir, err)
 	}
 	o.dataset = o.local
-	if o.held, err = sink.ReadLedger(nil, dir); err != nil { // sink.Create must recover the dataset first
+	if o.held, err = o.local.Ledger(); err != nil {
 		return runfolder.ReadError(dir, err)
 	}
 	return o.openJournal(o.local.Recovered(), o.held)
@@ -141,3 +142,6 @@ func (o *Opened) openJournal(recovered sink.Recovery, held journal.Dataset) (err
 	o.recovery = h.Recovered(recovered, o.journal.Found(), o.leftovers.Find(o.journal, held))
 	return nil
 }
+
+// damaged records a damaged file, and reports the first one at once.
+func (o *Opened) damaged(err error) { o.plan.host.Damaged(err, o.damage.Add(err) == 1) }

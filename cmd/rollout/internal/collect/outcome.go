@@ -203,7 +203,7 @@ func (r *Running) writeReport(s *show.Summary, end error) error {
 		}
 		return json.Marshal(s)
 	})
-	if len(r.damage.Found()) == 0 {
+	if len(r.opened.damage.Found()) == 0 {
 		for _, err := range damage {
 			r.host.Log.Error("damage", "error", err)
 		}

@@ -32,9 +32,8 @@ type Running struct {
 	opened    *Opened
 	collector *collector.Collector
 	ends      *ends
-	arrivals  *arrivals        // nil if all tasks are known at the start
-	socket    *ctl.Listener    // accepts requests from rollout ctl; nil if there is none
-	damage    runfolder.Damage // damage in files that earlier processes have committed
+	arrivals  *arrivals     // nil if all tasks are known at the start
+	socket    *ctl.Listener // accepts requests from rollout ctl; nil if there is none
 	began     time.Time
 }
 
@@ -140,12 +139,15 @@ func (r *Running) Run(ctx context.Context) error {
 		s.Durable = min(int(o.dataset.Stats().Pending), s.Remaining) // finished samples in incomplete groups
 	}
 	end := r.outcome(s, whyStopped(p.dir(), runErr, sinkErr))
+	if f := p.options.Fleet; f != nil {
+		s.AddStore(f.Requests.Take(), f.Checks)
+	}
 	s.AddTail(p.tail().String(), stats.Unstarted, tail)
 	h.Log.Tail(s.Tail)
 	s.AddHints(p.config, stats)
 	s.VersionNotes = h.VersionNotes()
 	h.Log.Status(stats)
-	end = withDamage(p.dir(), s, r.damage.Found(), end)
+	end = withDamage(p.rowsAt(), s, o.damage.Found(), end)
 	h.Log.Ended(s.Outcome, end)
 	if o.worker == nil { // the rows of a worker are in the store
 		end = r.writeReport(s, end)
@@ -214,6 +216,9 @@ func (r *Running) work(ctx context.Context) (runErr, sinkErr error) {
 		known = o.worker.Known()
 	}
 	runErr = r.collector.Run(ctx, known)
+	if f := r.plan.options.Fleet; f != nil && errors.Is(runErr, collector.ErrStorage) {
+		f.Abandon() // a failed disk must not wait for a store that is away; the spool keeps the finished samples
+	}
 	checked()
 	r.stopTasks(whyStop)
 	r.ends.over.Store(true)
@@ -344,12 +349,12 @@ func (r *Running) checkBeside(ctx context.Context) {
 		return // NewPlan has compared the files
 	}
 	const rate = 64 << 20 // bytes per second; takes 5 to 10% of a core and little disk bandwidth
-	read, err := runfolder.CheckFiles(ctx, r.plan.dir(), rate, func(err error) { r.host.Damaged(err, r.damage.Add(err) == 1) })
+	read, err := runfolder.CheckFiles(ctx, r.plan.dir(), rate, r.opened.damaged)
 	switch {
 	case err == nil:
-		r.host.Log.Info("files checked", "bytes", read, "damaged", len(r.damage.Found()))
+		r.host.Log.Info("files checked", "bytes", read, "damaged", len(r.opened.damage.Found()))
 	case ctx.Err() == nil:
-		r.host.Damaged(err, r.damage.Add(err) == 1) // the commit log cannot be read
+		r.opened.damaged(err) // the commit log cannot be read
 	}
 }
 

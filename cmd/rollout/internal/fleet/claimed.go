@@ -44,14 +44,15 @@ func (w *Worker) claim(p int, epoch int64) (_ *claimed, err error) {
 	}
 	cfg.RunID, cfg.Store, cfg.Epoch, cfg.Worker = w.cfg.Fleet.ID, Dataset(w.objects, p), epoch, w.name
 	c := &claimed{partition: p, epoch: epoch}
-	if c.dataset, err = sink.Create(dir, cfg); isLost(err) {
+	c.tasks, err = w.cfg.Fleet.Tasks(w.objects, p) // damage must show before the claim
+	if err == nil {
+		c.dataset, err = sink.Create(dir, cfg)
+	}
+	if isLost(err) {
 		return nil, w.drop(p)
 	}
 	if err == nil {
-		c.tasks, err = w.cfg.Fleet.Tasks(w.objects, p)
-	}
-	if err == nil && epoch > 1 {
-		c.ledger, err = sink.ReadLedger(cfg.Store, dir)
+		c.ledger, err = c.dataset.Ledger()
 	}
 	if _, damaged := errors.AsType[*frame.CorruptError](err); damaged {
 		return nil, exit.Refuse(exit.Verify, fmt.Errorf("%s: %w", dir, err), "pass another folder with --spool; the samples in this one are collected again")
@@ -96,7 +97,7 @@ func (w *Worker) reclaim() error {
 		default:
 			c, err = w.claim(p, end.Epoch+1)
 		}
-		if err != nil {
+		if err = w.unlessDamaged(p, err); err != nil {
 			return err
 		}
 		if c != nil {

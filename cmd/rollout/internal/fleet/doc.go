@@ -32,6 +32,9 @@
 // over partitions whose worker has left them or is dead. While other workers have partitions, it waits.
 // When all partitions are sealed, its tasks end.
 //
+// If the log or the tasks of a partition are damaged, a worker skips the partition, collects the others, and
+// reports the damage ([Config.Damaged]). It keeps the samples of the partition in its spool.
+//
 // # Safety
 //
 // Only the log of a partition decides who can commit: a claim is put if absent, and every later entry of
@@ -53,7 +56,7 @@
 //
 // A heartbeat lists the claims of its worker, and whether the worker has sealed or left the partition. Other
 // workers then need no request to find out that a partition is claimed or sealed, and take over what a worker
-// has left within 10 s. They read its log first.
+// has left within 10 s. The claim fails if the log has a later claim.
 //
 // # Restarts
 //
@@ -64,9 +67,17 @@
 //
 // # Requests
 //
-// A partition costs 14 requests if its worker claims, commits and seals it with one shard. A worker makes 6
-// requests a minute for its heartbeat. While it waits, it makes 6 a minute for the list of workers, and 6 for
-// each other worker. In a simulation of 8 workers, 256 partitions and 5,000 samples of a minute, that was 2,200
-// requests per 1,000 samples. The number does not depend on the number of samples, except for about 4
-// requests per commit.
+// At its start, a worker makes about 1,300 requests to check the store ([store.Probe]), and reads the fleet and
+// the heartbeats of the others. A partition then costs 9 requests if its worker claims, commits and seals it
+// with one shard:
+//
+//	3   list the partition, put the claim, get the tasks
+//	4   put the shard, head the shard, put the entry, for each commit; and a checkpoint after every second entry
+//	2   put the end of the log, put a checkpoint
+//
+// A claim costs 3 requests if another worker was faster, and at most 10 if the log has 1,000 commits. A worker
+// makes 6 requests a minute for its heartbeat. While it waits, it makes 6 a minute for each worker that has a
+// partition. In a simulation of 50 workers with 64 samples at a time, 1,024 partitions and a million samples of
+// a minute, that was 244 requests per 1,000 samples, 83 % of them for heartbeats. The number does not depend on
+// the number of samples, except for commits: a shard has at most 256 MiB, and is at most 5 minutes old.
 package fleet

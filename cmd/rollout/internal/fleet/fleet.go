@@ -16,7 +16,7 @@ import (
 
 // Name is the object that makes a store a fleet, and fleetVersion is the version of its format.
 const (
-	Name         = "fleet.json"
+	Name         = runfolder.FleetFile
 	fleetVersion = 1
 )
 
@@ -44,8 +44,9 @@ type Fleet struct {
 	Program   string    `json:"program"` // version of the program that planned the fleet
 	// SchemaVersion is the version of the rows. All workers must write the same version.
 	SchemaVersion int `json:"schema_version"`
-	// Partitions describes the tasks of each partition.
-	Partitions []Partition `json:"partitions"`
+	// TasksSHA256 is the digest of all tasks, in lowercase hex. Partitions describes the tasks of each partition.
+	TasksSHA256 string      `json:"tasks_sha256"`
+	Partitions  []Partition `json:"partitions"`
 	// Identity and Model describe the settings that rows depend on. All workers must have the same.
 	Identity runfolder.Identity `json:"identity"`
 	Model    *runfolder.Model   `json:"model,omitempty"`
@@ -71,9 +72,14 @@ func (f *Fleet) Samples() (n int) {
 }
 
 // A noFleetError is the error of Read for a store without fleet.json.
-type noFleetError struct{ store string }
+type noFleetError struct{ store, run string }
 
-func (e *noFleetError) Error() string { return e.store + " contains no fleet (it has no " + Name + ")" }
+func (e *noFleetError) Error() string {
+	if e.run != "" {
+		return e.store + " contains the run of rollout collect, and not a fleet (it has " + e.run + ")"
+	}
+	return e.store + " contains no fleet (it has no " + Name + ")"
+}
 func (e *noFleetError) Unwrap() error { return fs.ErrNotExist }
 
 // Read reads the fleet in a store. The error has an exit code. It is a Folder error if there is no fleet
@@ -82,8 +88,11 @@ func Read(objects store.Store) (*Fleet, error) {
 	body, err := objects.Get(Name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, exit.Hint(exit.With(exit.Folder, &noFleetError{objects.String()}),
-			"plan it with: rollout plan --tasks FILE -c FILE --out "+objects.String())
+		if _, err := objects.Get(runfolder.RunFile); err == nil {
+			return nil, exit.Hint(exit.With(exit.Folder, &noFleetError{objects.String(), runfolder.RunFile}), "plan a fleet under another prefix with rollout plan; a copied run can only be read")
+		}
+		return nil, exit.Hint(exit.With(exit.Folder, &noFleetError{objects.String(), ""}),
+			"plan it with: rollout plan --tasks FILE -c FILE --out STORE")
 	case err != nil:
 		return nil, exit.With(exit.Storage, err)
 	}
@@ -121,8 +130,14 @@ func CheckNew(objects store.Store) error {
 	return nil
 }
 
+// A plannedError is the error of Plan for a store that already contains a fleet. It wraps fs.ErrExist.
+type plannedError struct{ store string }
+
+func (e *plannedError) Error() string { return e.store + " already contains a fleet" }
+func (e *plannedError) Unwrap() error { return fs.ErrExist }
+
 func planned(objects store.Store) error {
-	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s already contains a fleet", objects)), "start workers with: rollout work "+objects.String()+", or pass another prefix with --out")
+	return exit.Hint(exit.With(exit.Folder, &plannedError{objects.String()}), "start workers with rollout work, or pass another prefix with --out")
 }
 
 // write makes the store a fleet. If another process was faster, write returns the error of CheckNew.

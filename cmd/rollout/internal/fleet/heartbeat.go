@@ -78,7 +78,8 @@ func (h *Heartbeat) Count(state string) (n int) {
 	return n
 }
 
-// Beats reads the heartbeats of all workers.
+// Beats reads the heartbeats of all workers. If one is damaged, only its run id is known. The run id of an
+// object that is not a heartbeat is empty.
 func Beats(objects store.Store) (list []Beat, err error) {
 	for info, err := range objects.List(workersDir, "") {
 		b := Beat{Worker: workerOf(info), Time: info.Time}
@@ -87,6 +88,9 @@ func Beats(objects store.Store) (list []Beat, err error) {
 		}
 		if err != nil {
 			return nil, err
+		}
+		if b.RunID == "" { // the heartbeat is damaged
+			b.RunID = b.Worker[:max(0, strings.LastIndexByte(b.Worker, '-'))]
 		}
 		list = append(list, b)
 	}
@@ -166,14 +170,15 @@ func (w *Worker) sendBeat(started time.Time) error {
 	return nil
 }
 
-// checkClaims looks for claims of other workers in the logs of this worker's partitions.
+// checkClaims looks for claims of other workers in the logs of this worker's partitions. If a log is
+// damaged, the next entry of this worker decides.
 func (w *Worker) checkClaims() error {
 	w.mu.Lock()
 	held := slices.Collect(maps.Values(w.claimed))
 	w.mu.Unlock()
 	for _, c := range held {
 		end, err := sink.ReadEnd(Dataset(w.objects, c.partition), sink.End{})
-		if err != nil {
+		if err != nil && !errors.Is(err, sink.ErrCorrupt) {
 			return err
 		}
 		if end.Epoch > c.epoch {

@@ -355,6 +355,7 @@ func (w within) Get(name string) ([]byte, error)        { return w.objects.Get(w
 func (w within) Open(name string) (store.Object, error) { return w.objects.Open(w.prefix + name) }
 func (w within) Sub(prefix string) store.Store          { return within{w.objects, w.prefix + prefix + "/"} }
 func (w within) Delete(name string) error               { return w.objects.Delete(w.prefix + name) }
+func (w within) Now() (time.Time, error)                { return w.objects.Now() }
 func (w within) String() string                         { return w.objects.String() + "/" + strings.TrimSuffix(w.prefix, "/") }
 
 func (w within) List(prefix, after string) iter.Seq2[store.Info, error] {

@@ -2,9 +2,12 @@ package fleet_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"io/fs"
 	"iter"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/fleet"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/store"
 )
 
@@ -430,4 +434,97 @@ func (r *refusing) Put(name string, body []byte) error {
 		return &store.Error{Path: name, Op: "put", Err: fs.ErrPermission}
 	}
 	return r.Store.Put(name, body)
+}
+
+// A worker that fails hands its partitions to the others at once. It keeps the one that failed, with
+// samples that only its spool has, so that its next process can commit them.
+func TestFailedWorker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects := folder(t)
+		f := plan(t, objects, 3, 30, 1)
+		refusing := &refusingStore{Store: objects}
+		failed := start(t, refusing, f, t.TempDir(), slots(1000), func(cfg *fleet.Config) { cfg.Sink.MaxShardAge = time.Second })
+		next, stop := iter.Pull2(failed.Tasks(t.Context()))
+		defer stop()
+		var tasks []*collector.Task
+		for range 30 {
+			task, err, _ := next()
+			must(t, err)
+			tasks = append(tasks, task)
+		}
+		refusing.refuse.Store(true)
+		must(t, failed.append(tasks[0], 0))
+		if err := <-failed.ended; !errors.Is(err, fs.ErrPermission) {
+			t.Fatalf("Run() = %v", err)
+		}
+
+		other := start(t, objects, f, t.TempDir(), slots(1000))
+		began, took := time.Now(), map[int]time.Duration{}
+		other.work(func(yield func(*collector.Task, error) bool) {
+			for task, err := range other.Tasks(t.Context()) {
+				if p := fleet.PartitionOf(task.ID, 3); took[p] == 0 {
+					took[p] = time.Since(began) + 1
+				}
+				if !yield(task, err) {
+					return
+				}
+			}
+		})
+		other.close()
+		spooled := fleet.PartitionOf(tasks[0].ID, 3)
+		for p, d := range took {
+			if p == spooled && d < 60*time.Second || p != spooled && d > 20*time.Second {
+				t.Errorf("partition %d was taken over after %v; the spool has a sample of %d", p, d, spooled)
+			}
+		}
+		is(t, "partitions", len(took), 3)
+		check(t, objects, f)
+	})
+}
+
+// A worker that cannot open its spool hands over the partitions that it has already claimed.
+func TestFailedOpen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects, dir := folder(t), t.TempDir()
+		f := plan(t, objects, 1, 5, 1)
+		first := start(t, objects, f, dir)
+		next, stop := iter.Pull2(first.Tasks(t.Context()))
+		defer stop()
+		task, err, _ := next()
+		must(t, err)
+		must(t, first.append(task, 0))
+		first.die()
+		must(t, os.Mkdir(filepath.Join(dir, "partitions", "x"), 0o700))
+		_, err = fleet.Open(fleet.Config{Store: objects, Fleet: f, RunID: "run-" + filepath.Base(dir), Dir: dir, Sink: sink.Config{Format: sink.Arrow}})
+		if exit.Code(err) != exit.Folder || len(claims(t, objects, 0)) != 2 {
+			t.Fatalf("Open() = %v", err)
+		}
+		began := time.Now()
+		other := start(t, objects, f, t.TempDir())
+		other.work(other.Tasks(t.Context()))
+		if d := time.Since(began); d > 20*time.Second {
+			t.Errorf("the partition was taken over after %v", d)
+		}
+		other.close()
+		committed, _ := other.results()
+		is(t, "committed by the other worker", committed, 4)
+		check(t, objects, f)
+	})
+}
+
+// A refusingStore can refuse shards.
+type refusingStore struct {
+	store.Store
+	refuse atomic.Bool
+}
+
+func (s *refusingStore) Sub(prefix string) store.Store { return within{s, prefix + "/"} }
+
+func (s *refusingStore) PutFile(name, file string, sum [sha256.Size]byte) error {
+	if s.refuse.Load() {
+		return fs.ErrPermission
+	}
+	return s.Store.PutFile(name, file, sum)
 }

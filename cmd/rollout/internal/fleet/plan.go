@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -61,12 +62,25 @@ func Plan(objects store.Store, f *Fleet, n int, list iter.Seq2[*collector.Task, 
 	return f.write(objects)
 }
 
-func (f *Fleet) tasksName(p int) string { return fmt.Sprintf("tasks/%s/%04d.jsonl.zst", f.ID, p) }
+func (f *Fleet) tasksName(p int) string { return fmt.Sprintf(tasksDir+"%s/%04d.jsonl.zst", f.ID, p) }
 
 // PartitionName returns the prefix of a partition in the store, and its folder in the spool.
 func PartitionName(p int) string { return fmt.Sprintf(partitionsDir+"/%04d", p) }
 
-const partitionsDir = "partitions"
+const (
+	tasksDir      = "tasks/"
+	partitionsDir = "partitions"
+)
+
+// InPartition adds the name of a partition to an error that reports damage of its dataset.
+func InPartition(p int, err error) error {
+	if corrupt, ok := errors.AsType[*sink.CorruptError](err); ok {
+		own := *corrupt
+		own.Path = PartitionName(p) + "/" + own.Path
+		return &own
+	}
+	return err
+}
 
 // Dataset returns the store of a partition's dataset, which is a part of the fleet's store.
 func Dataset(objects store.Store, p int) store.Store { return objects.Sub(PartitionName(p)) }
@@ -136,7 +150,7 @@ func digest(b []byte) string {
 }
 
 // Tasks reads the tasks of a partition, each with its number of samples. An error has an exit code. It is
-// a Verify error if the object has changed since the plan.
+// a Verify error if the object is missing or has changed since the plan.
 func (f *Fleet) Tasks(objects store.Store, p int) ([]*collector.Task, error) {
 	want := f.Partitions[p]
 	if want.Tasks == 0 {
@@ -144,12 +158,17 @@ func (f *Fleet) Tasks(objects store.Store, p int) ([]*collector.Task, error) {
 	}
 	name := f.tasksName(p)
 	body, err := objects.Get(name)
-	if err != nil {
+	var list []*collector.Task
+	switch {
+	case err == nil:
+		list, err = readTasks(body, want, name)
+	case errors.Is(err, fs.ErrNotExist):
+		err = errors.New("the object is missing")
+	default:
 		return nil, exit.With(exit.Storage, err)
 	}
-	list, err := readTasks(body, want, objects.String()+"/"+name)
 	if err != nil {
-		return nil, exit.Hint(exit.With(exit.Verify, fmt.Errorf("%s/%s: %w", objects, name, err)), "restore the object that rollout plan wrote")
+		return nil, exit.Hint(exit.With(exit.Verify, fmt.Errorf("%s: %w", name, err)), "restore the object that rollout plan wrote")
 	}
 	return list, nil
 }

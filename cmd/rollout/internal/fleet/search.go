@@ -2,11 +2,14 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/frame"
 )
 
 // A search finds the next partition to claim.
@@ -35,7 +38,7 @@ func newSearch(f *Fleet) search {
 const recount = time.Second
 
 // next waits until the collector has room and a partition can be claimed, and claims it. It returns nil if
-// all partitions are sealed.
+// all partitions are sealed or damaged.
 func (w *Worker) next(ctx context.Context) (*claimed, error) {
 	for {
 		if w.hasRoom() {
@@ -72,11 +75,12 @@ func (w *Worker) hasRoom() bool {
 }
 
 // find claims a partition. It returns nil if no partition can be claimed at present, and done if all
-// partitions are sealed.
+// partitions are sealed or damaged.
 func (w *Worker) find() (c *claimed, done bool, err error) {
 	left := w.unsealed()
 	for _, p := range left {
-		if c, err = w.claimNew(p); c != nil || err != nil {
+		c, err = w.claimNew(p)
+		if err = w.unlessDamaged(p, err); c != nil || err != nil {
 			return c, false, err
 		}
 	}
@@ -87,7 +91,8 @@ func (w *Worker) find() (c *claimed, done bool, err error) {
 		if !w.news {
 			break
 		}
-		if c, err = w.takeOver(p); c != nil || err != nil {
+		c, err = w.takeOver(p)
+		if err = w.unlessDamaged(p, err); c != nil || err != nil {
 			return c, false, err
 		}
 	}
@@ -95,8 +100,23 @@ func (w *Worker) find() (c *claimed, done bool, err error) {
 	return nil, len(left) == 0, nil
 }
 
-// survey reads the heartbeats of all workers at most every 10 s, but skips dead workers without partitions.
-// So a worker does not have to read the log of each partition.
+// unlessDamaged returns err, unless it reports damage of a partition's objects. The worker then skips the
+// partition and keeps its samples in the spool, because a person can restore the objects.
+func (w *Worker) unlessDamaged(p int, err error) error {
+	_, inSpool := errors.AsType[*frame.CorruptError](err)
+	if inSpool || !errors.Is(err, sink.ErrCorrupt) && exit.Code(err) != exit.Verify {
+		return err
+	}
+	w.mu.Lock()
+	w.damaged[p] = true
+	w.mu.Unlock()
+	w.cfg.Damaged(InPartition(p, err))
+	return nil
+}
+
+// survey reads heartbeats at most every 10 s, so that a worker does not have to read the log of each
+// partition. It reads the heartbeats of the workers that have partitions. If it does not know who has a
+// partition, it also reads the heartbeats of all other living workers.
 func (w *Worker) survey() error {
 	now := w.clock.Now()
 	if now.Sub(w.looked) < beatEvery {
@@ -104,18 +124,23 @@ func (w *Worker) survey() error {
 	}
 	w.looked, w.news = now, true
 	names := map[string]bool{}
-	for info, err := range w.objects.List(workersDir, "") {
-		if err != nil {
-			return err
-		}
-		worker := workerOf(info)
-		names[worker] = w.watches[worker] == nil || !w.watches[worker].dead
-	}
 	for _, p := range w.unsealed() {
-		names[w.ends[p].worker] = true
+		if !w.skip(p) {
+			names[w.ends[p].worker] = true
+		}
 	}
-	for worker, look := range names {
-		if look && worker != "" && worker != w.name {
+	if names[""] || len(w.watches) == 0 {
+		for info, err := range w.objects.List(workersDir, "") {
+			if err != nil {
+				return err
+			}
+			if worker := workerOf(info); w.watches[worker] == nil || !w.watches[worker].dead {
+				names[worker] = true
+			}
+		}
+	}
+	for worker := range names {
+		if worker != "" && worker != w.name {
 			if err := w.look(worker); err != nil {
 				return err
 			}
@@ -124,23 +149,23 @@ func (w *Worker) survey() error {
 	return nil
 }
 
-// unsealed returns the partitions that are not known to be sealed, beginning with w.first.
+// unsealed returns the partitions that are not known to be sealed or damaged, beginning with w.first.
 func (w *Worker) unsealed() (list []int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range w.ends {
-		if p := (w.first + i) % len(w.ends); !w.sealed[p] {
+		if p := (w.first + i) % len(w.ends); !w.sealed[p] && !w.damaged[p] {
 			list = append(list, p)
 		}
 	}
 	return list
 }
 
-// skip reports whether this worker has a partition, or the partition is known to be sealed.
+// skip reports whether this worker has a partition, or the partition is known to be sealed or damaged.
 func (w *Worker) skip(p int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.claimed[p] != nil || w.sealed[p]
+	return w.claimed[p] != nil || w.sealed[p] || w.damaged[p]
 }
 
 // claimNew claims a partition that no worker has claimed.
@@ -148,14 +173,11 @@ func (w *Worker) claimNew(p int) (*claimed, error) {
 	if w.ends[p].taken || w.skip(p) {
 		return nil, nil
 	}
-	w.ends[p].taken = true
-	for _, err := range Dataset(w.objects, p).List("_commits/", "") {
-		if err == nil { // it has a log, so others can have one too
-			err = w.survey()
-		}
-		return nil, err
+	c, err := w.claim(p, 1)
+	if c == nil && err == nil { // another worker was faster, also for others
+		err = w.survey()
 	}
-	return w.claim(p, 1)
+	return c, err
 }
 
 // takeOver claims a partition whose worker has left it or is dead.
@@ -174,11 +196,11 @@ func (w *Worker) takeOver(p int) (*claimed, error) {
 			return nil, nil
 		}
 	}
-	before := at.epoch
-	if err := w.readEnd(p); err != nil || w.skip(p) || at.epoch != before {
-		return nil, err
+	c, err := w.claim(p, at.epoch+1)
+	if c == nil && err == nil { // the log has a later claim or has ended
+		err = w.readEnd(p)
 	}
-	return w.claim(p, at.epoch+1)
+	return c, err
 }
 
 // readEnd reads the end of a partition's log.

@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"hash/fnv"
@@ -27,6 +28,7 @@ import (
 // durations of the rollouts are log-normal with σ = 1, and cut at 4 minutes.
 type simulated struct {
 	workers, slots, tasks, samples int
+	partitions                     int // 0: the default
 	mean                           time.Duration
 	seed                           uint64
 }
@@ -46,7 +48,11 @@ func TestMakespan(t *testing.T) {
 			s := simulated{workers: 8, slots: 8, tasks: 1250, samples: 4, mean: time.Minute, seed: seed}
 			t.Run(strconv.Itoa(int(seed)), func(t *testing.T) {
 				t.Parallel()
-				synctest.Test(t, func(t *testing.T) { took.Add(int64(s.run(t))) })
+				synctest.Test(t, func(t *testing.T) {
+					t.Helper()
+					d, _ := s.run(t)
+					took.Add(int64(d))
+				})
 				queue.Add(int64(s.queue()))
 			})
 		}
@@ -58,11 +64,28 @@ func TestMakespan(t *testing.T) {
 	}
 }
 
-// run returns the time until the last partition is sealed.
-func (s *simulated) run(t *testing.T) time.Duration {
+// TestGateRequests bounds the requests of a fleet per 1,000 samples.
+func TestGateRequests(t *testing.T) {
+	t.Parallel()
+	for slots, most := range map[int]int{8: 1700, 64: 800} {
+		s := simulated{workers: 8, slots: slots, tasks: 1250, samples: 4, partitions: 64, mean: time.Minute}
+		t.Run(strconv.Itoa(slots), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				t.Helper()
+				if _, n := s.run(t); n > most {
+					t.Errorf("%d requests per 1,000 samples, want at most %d", n, most)
+				}
+			})
+		})
+	}
+}
+
+// run returns the time until the last partition is sealed, and the number of requests per 1,000 samples.
+func (s *simulated) run(t *testing.T) (took time.Duration, perThousand int) {
 	t.Helper()
 	objects := &slowStore{Store: store.Folder(unsynced{store.OS()}, t.TempDir()), requests: map[string]int{}}
-	f := plan(t, objects, fleet.DefaultPartitions(s.tasks), s.tasks, s.samples)
+	f := plan(t, objects, cmp.Or(s.partitions, fleet.DefaultPartitions(s.tasks)), s.tasks, s.samples)
 	objects.take()
 	began := time.Now()
 	var wg sync.WaitGroup
@@ -80,9 +103,9 @@ func (s *simulated) run(t *testing.T) time.Duration {
 	for _, of := range requests {
 		n += of
 	}
-	took := objects.sealed.Sub(began)
-	t.Logf("%d partitions, %d samples in %v, %d requests: %v", len(f.Partitions), f.Samples(), took, n, requests)
-	return took
+	took, perThousand = objects.sealed.Sub(began), 1000*n/f.Samples()
+	t.Logf("%d partitions, %d samples in %v, %d requests per 1,000 samples: %v", len(f.Partitions), f.Samples(), took, perThousand, requests)
+	return took, perThousand
 }
 
 // collect runs one worker with a real collector.

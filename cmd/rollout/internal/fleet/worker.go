@@ -33,6 +33,9 @@ type Config struct {
 	Slots func() int
 	// Logger receives a line for each partition that is claimed, sealed, left or lost. Default: none.
 	Logger *slog.Logger
+	// Damaged is called for each partition that the worker skips because its objects in the store are
+	// damaged. It must not block. Default: none.
+	Damaged func(error)
 	// Clock is the monotonic clock of the leases. Default: the clock of the machine.
 	Clock Clock
 }
@@ -73,6 +76,7 @@ type Worker struct {
 	pulse   pulse
 	claimed map[int]*claimed // by partition; a lost one stays until its samples have ended
 	sealed  map[int]bool     // partitions that are known to be sealed
+	damaged map[int]bool     // partitions that the worker skips
 	stats   sink.Stats       // of datasets that are closed
 }
 
@@ -86,6 +90,9 @@ func Open(cfg Config) (*Worker, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Damaged == nil {
+		cfg.Damaged = func(error) {}
+	}
 	if cfg.Sink.FS == nil {
 		cfg.Sink.FS = sink.OS()
 	}
@@ -93,7 +100,7 @@ func Open(cfg Config) (*Worker, error) {
 	w := &Worker{
 		cfg: cfg, objects: cfg.Store, clock: cfg.Clock, log: cfg.Logger, name: cfg.RunID + "-" + rand.Text()[:10], search: newSearch(cfg.Fleet),
 		wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}),
-		claimed: map[int]*claimed{}, sealed: map[int]bool{},
+		claimed: map[int]*claimed{}, sealed: map[int]bool{}, damaged: map[int]bool{},
 		pulse: pulse{Heartbeat: Heartbeat{RunID: cfg.RunID, Host: host, PID: os.Getpid(), Claims: map[int]Claim{}}, beats: make(chan struct{})},
 	}
 	w.killed, w.kill = context.WithCancelCause(context.Background())
@@ -108,6 +115,12 @@ func Open(cfg Config) (*Worker, error) {
 	}
 	for _, step := range []func() error{func() error { return w.sendBeat(w.clock.Now()) }, w.survey, w.reclaim} {
 		if err := step(); err != nil {
+			for _, c := range w.known { // their samples are committed
+				w.pulse.Claims[c.partition] = Claim{c.epoch, stateLeft}
+			}
+			if len(w.known) > 0 {
+				_ = w.sendBeat(w.clock.Now()) // without it, the others wait for a minute
+			}
 			return nil, err
 		}
 	}
@@ -120,7 +133,8 @@ func (w *Worker) Name() string { return w.name }
 // Run sends heartbeats and writes the samples. It returns when ctx is done, when the worker has failed, or
 // when Close was called and all accepted samples have been committed. Then all of its goroutines have
 // ended, and the done function of every accepted sample has been called. The last heartbeat hands the
-// partitions that are not sealed to other workers.
+// partitions that are not sealed to other workers. If the worker has failed, it keeps the one that failed
+// for a minute, because a process with the same spool can still commit its samples.
 func (w *Worker) Run(ctx context.Context) error {
 	defer close(w.ended)
 	defer context.AfterFunc(ctx, func() { w.kill(context.Cause(ctx)) })()
@@ -150,10 +164,13 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.writers.Wait()
 	stop()
 	beats.Wait()
-	if w.failed.Err() != nil {
-		return context.Cause(w.failed)
+	if w.failed.Err() == nil {
+		return w.sendBeat(w.clock.Now())
 	}
-	return w.sendBeat(w.clock.Now())
+	if w.killed.Err() == nil {
+		_ = w.sendBeat(w.clock.Now()) // without it, the others wait for a minute
+	}
+	return context.Cause(w.failed)
 }
 
 // Close makes Append refuse further samples, and makes Run commit the accepted samples and return. The
@@ -183,8 +200,8 @@ func (w *Worker) Known() iter.Seq2[*collector.Task, error] {
 }
 
 // Tasks yields the tasks of one partition after another. It claims a partition when the collector has fewer
-// open samples than Config.Slots. It ends when ctx is done or all partitions are sealed. Use the method as
-// collector.Config.More, and call Run before.
+// open samples than Config.Slots. It ends when ctx is done or all partitions are sealed or damaged. Use the
+// method as collector.Config.More, and call Run before.
 func (w *Worker) Tasks(ctx context.Context) iter.Seq2[*collector.Task, error] {
 	return func(yield func(*collector.Task, error) bool) {
 		for {
@@ -221,7 +238,16 @@ func (w *Worker) Find(key string) (attempt int, class string, ok bool) {
 }
 
 // Unsealed returns the number of partitions that are not known to be sealed.
-func (w *Worker) Unsealed() int { return len(w.unsealed()) }
+func (w *Worker) Unsealed() (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for p := range w.ends {
+		if !w.sealed[p] {
+			n++
+		}
+	}
+	return n
+}
 
 // Admit waits until the worker has a fresh heartbeat. If another worker has claimed the partition of the
 // attempt's task, the error wraps collector.ErrMoved. Use the method as collector.Config.Admit.
@@ -254,8 +280,12 @@ func (w *Worker) Append(ctx context.Context, s *tokenize.Sample, done func(error
 	if isLost(err) {
 		err = moved(p)
 	}
-	if err == nil || errors.Is(err, collector.ErrMoved) {
+	_, refused := errors.AsType[*sink.SampleError](err)
+	switch {
+	case err == nil || errors.Is(err, collector.ErrMoved):
 		w.settle(c, 1)
+	case !refused && !errors.Is(err, sink.ErrClosed) && ctx.Err() == nil:
+		w.fail(err) // the reason comes before its consequences in other partitions
 	}
 	return err
 }

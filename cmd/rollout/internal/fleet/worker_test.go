@@ -16,6 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/fleet"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/store"
 	"github.com/rollout-rl/rollout/sink/store/storetest"
 )
@@ -273,6 +274,74 @@ func TestRestartAfterLoss(t *testing.T) {
 			again.close()
 			check(t, objects, f)
 		}
+	})
+}
+
+// A worker skips a partition whose objects are damaged, whether it is new, left by another worker or in the
+// worker's own spool. It collects all others, and reports each damaged partition once.
+func TestDamagedPartitions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects, dir := folder(t), t.TempDir()
+		f := plan(t, objects, 5, 30, 1)
+		first := start(t, objects, f, dir, slots(1000))
+		next, stop := iter.Pull2(first.Tasks(t.Context()))
+		waiting := -1 // a partition with a sample in the spool
+		for range 30 {
+			task, err, _ := next()
+			must(t, err)
+			if p := fleet.PartitionOf(task.ID, 5); waiting < 0 {
+				waiting = p
+				must(t, first.append(task, 0))
+			}
+		}
+		first.die()
+		stop()
+		broken := map[int]string{}
+		for i, p := range []int{waiting, (waiting + 1) % 5, (waiting + 2) % 5} {
+			name := fleet.PartitionName(p) + "/_commits/00000000000000000001.json"
+			if i > 0 {
+				name = fmt.Sprintf("tasks/%s/%04d.jsonl.zst", f.ID, p)
+			}
+			broken[p] = name
+			if i < 2 {
+				must(t, objects.Put(name, []byte("{")))
+			} else {
+				must(t, objects.Delete(name))
+			}
+		}
+		var mu sync.Mutex
+		var found []string
+		for _, spool := range []string{dir, t.TempDir()} {
+			found = nil
+			w := start(t, objects, f, spool, func(c *fleet.Config) {
+				c.Damaged = func(err error) {
+					mu.Lock()
+					defer mu.Unlock()
+					found = append(found, err.Error())
+				}
+			})
+			w.work(w.Known())
+			w.work(w.Tasks(t.Context()))
+			w.close()
+			is(t, "partitions that are not sealed", w.Unsealed(), 3)
+			is(t, "reports", len(found), 3)
+			for p, name := range broken {
+				if !strings.Contains(strings.Join(found, "\n"), name) || !strings.Contains(strings.Join(found, "\n"), fleet.PartitionName(p)) {
+					t.Errorf("no report of %s: %q", name, found)
+				}
+			}
+		}
+		for p := range f.Partitions {
+			if broken[p] == "" {
+				end, err := sink.ReadEnd(fleet.Dataset(objects, p), sink.End{})
+				must(t, err)
+				is(t, "sealed", end.Sealed, true)
+			}
+		}
+		segments, err := os.ReadDir(filepath.Join(dir, fleet.PartitionName(waiting), "wal"))
+		must(t, err)
+		is(t, "segments of the damaged partition in the spool", len(segments), 1)
 	})
 }
 

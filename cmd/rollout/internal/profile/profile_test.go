@@ -53,6 +53,13 @@ type profiler struct {
 	config     string
 }
 
+func newProfiler(t *testing.T, out string) *profiler {
+	t.Helper()
+	p := &profiler{lives: prompttest.Write(t, profileLives), out: out, config: filepath.Join(t.TempDir(), "run.yaml")}
+	noError(t, os.WriteFile(p.config, []byte("server: {adaptive: false}\n"), 0o666))
+	return p
+}
+
 // A served is a simulated server in its own process.
 type served struct {
 	cmd        *exec.Cmd
@@ -140,8 +147,7 @@ func TestProfile(t *testing.T) { //nolint:paralleltest // it has the machine for
 		t.Skip("reads the peak of memory as Linux gives it")
 	}
 	noError(t, os.MkdirAll(out, 0o777))
-	p := &profiler{lives: prompttest.Write(t, profileLives), out: out, config: filepath.Join(t.TempDir(), "run.yaml")}
-	noError(t, os.WriteFile(p.config, []byte("server: {adaptive: false}\n"), 0o666))
+	p := newProfiler(t, out)
 	samples, rounds := count(t, "ROLLOUT_PROFILE_SAMPLES", 40), count(t, "ROLLOUT_PROFILE_ROUNDS", 5)
 	for _, r := range roads() {
 		s := p.serve(t, bin, r)

@@ -41,7 +41,8 @@ type page struct {
 	LengthPlots, TimePlots, ControlPlots                         []*figure
 	Changes                                                      []LimitChange
 	Runs                                                         []invocationRow
-	Open                                                         int // attempts without an outcome
+	Open                                                         int    // attempts without an outcome
+	NoLogs                                                       string // where the logs are, if the report lacks them
 }
 
 // A note is a prominent message. Mood is good, warn or bad.
@@ -125,6 +126,10 @@ func newPage(r *Report) *page {
 	if n := r.Retries.Open; n != nil {
 		p.Open = *n
 	}
+	p.NoLogs = "The run has no logs."
+	if r.Partitions > 0 {
+		p.NoLogs = "The logs are in the spools of the workers."
+	}
 	p.rewards()
 	p.lengths()
 	p.times()
@@ -162,13 +167,20 @@ func notes(r *Report) (out []note) {
 	}
 	c := r.Coverage
 	if !c.Holds {
-		say("bad", "The folder has more samples than were planned, so the coverage numbers do not add up.")
+		say("bad", "The run has more samples than were planned, so the coverage numbers do not add up.")
 	}
 	if c.Failed > 0 {
 		say("bad", "%s of %s samples failed (%s).", count(c.Failed), count(c.Planned), share(c.Failed, c.Planned))
 	}
-	if c.Remaining > 0 && r.State != "running" {
+	switch {
+	case c.Remaining == 0 || r.State == "running":
+	case r.Partitions > 0:
+		say("warn", "%s samples remain. Workers collect them: see rollout status, and start workers with rollout work.", count(c.Remaining))
+	default:
 		say("bad", "%s samples remain: continue with rollout collect --resume.", count(c.Remaining))
+	}
+	if r.Partitions > 0 && c.Failed > 0 {
+		say("warn", "A fleet does not support --retry-failed. To collect the failed samples again, plan another fleet with their tasks.")
 	}
 	if c.Durable > 0 {
 		say("warn", "%s of the remaining samples have ended. They are durable in the write-ahead log, but not yet in a shard.", count(c.Durable))

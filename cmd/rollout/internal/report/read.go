@@ -35,6 +35,8 @@ type Run struct {
 	Last *Report
 	// Scores are the scores that replace those in the rows, or nil.
 	Scores *sink.Scores
+	// Partitions is the number of partitions of a fleet, and otherwise 0.
+	Partitions int
 	// Logs reads the commit logs. The default is the log in the folder of the run.
 	Logs Source
 }
@@ -77,7 +79,7 @@ func read(dir string, run Run) (*Report, []*sink.Log, error) {
 	}
 	r := &Report{
 		Version: Version, RunID: run.ID, CreatedAt: run.CreatedAt.UTC(), WrittenAt: run.Now.UTC(), Program: run.Program,
-		Model: run.Model, Servers: run.Servers, Tasks: run.Tasks, LastInvocation: run.LastInvocation,
+		Model: run.Model, Servers: run.Servers, Tasks: run.Tasks, Partitions: run.Partitions, LastInvocation: run.LastInvocation,
 	}
 	if run.Scores != nil {
 		r.Scores = run.Scores.Name

@@ -11,7 +11,8 @@
 //	                └─ Read ─► Report ─► report.json, and Page ─► report.html
 //
 // Every number in a report was measured. A number that was not measured is nil or absent, and the
-// page shows it as missing.
+// page shows it as missing. The logs, the journal and the write-ahead log of a fleet are in the
+// spools of its workers, so a report of a fleet has only the numbers from the other files.
 package report
 
 import (
@@ -32,8 +33,8 @@ type Report struct {
 	CreatedAt time.Time `json:"created_at"` // time when the run was created
 	WrittenAt time.Time `json:"written_at"` // time when this report was written
 	Program   string    `json:"program"`    // version of rollout that wrote the report
-	// State is running (a process is collecting into the run), complete (no samples remain) or
-	// incomplete.
+	// State is running (a process is collecting into the folder), complete (no samples remain) or
+	// incomplete. The workers of a fleet can be running while the fleet is incomplete.
 	State   string   `json:"state"`
 	Model   string   `json:"model,omitempty"`
 	Servers []string `json:"servers,omitempty"`
@@ -41,6 +42,8 @@ type Report struct {
 	// Scores is the name of the scores set that the rewards come from. It is empty if they come from the
 	// collection.
 	Scores string `json:"scores,omitempty"`
+	// Partitions is the number of partitions with tasks, if the run is a fleet.
+	Partitions int `json:"partitions,omitempty"`
 
 	Coverage   Coverage   `json:"coverage"`
 	Failures   Failures   `json:"failures"`
@@ -97,8 +100,8 @@ type Coverage struct {
 	Unstarted int `json:"unstarted"`
 	Remaining int `json:"remaining"`
 	// Durable counts the samples in Remaining that have ended but are only in the write-ahead log.
-	// Numbers about samples with rows include these samples.
-	Durable int `json:"durable"`
+	// Numbers about samples with rows include these samples. It is absent if it is 0, and for a fleet.
+	Durable int `json:"durable,omitempty"`
 	// Holds is false if the folder contains more samples than were planned.
 	Holds    bool `json:"holds"`
 	Filtered int  `json:"filtered"`
@@ -301,10 +304,11 @@ type Retries struct {
 	// rows and failed samples.
 	Attempts map[int]int `json:"attempts,omitempty"`
 	// ByClass counts the logged retries by the class of the failure before them. It is nil if the
-	// logs are missing. WaitSeconds is the total wait before the retries.
+	// logs are missing. WaitSeconds is the total wait before the retries. Logged and WaitSeconds are
+	// absent if they are 0 or the logs are missing.
 	ByClass     map[string]int `json:"by_class,omitempty"`
-	Logged      int            `json:"logged"`
-	WaitSeconds float64        `json:"wait_seconds"`
+	Logged      int            `json:"logged,omitempty"`
+	WaitSeconds float64        `json:"wait_seconds,omitempty"`
 	// Open counts the attempts without an outcome. Such an attempt is in progress, or its process
 	// was killed. Open is nil if there is no journal.
 	Open *int `json:"open,omitempty"`
@@ -335,8 +339,8 @@ type Storage struct {
 	Tokens        int64 `json:"tokens"`
 	Trainable     int64 `json:"trainable_tokens"`
 	// WALBytes is the size of wal/, which contains the samples of shards that have not yet been
-	// committed.
-	WALBytes int64 `json:"wal_bytes"`
+	// committed. It is absent if it is 0, and for a fleet.
+	WALBytes int64 `json:"wal_bytes,omitempty"`
 	// Duplicates counts samples that were delivered twice and dropped. It is nil if the number was
 	// not recorded.
 	Duplicates *int64 `json:"duplicates_refused,omitempty"`

@@ -3,6 +3,7 @@ package report_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
 	"maps"
@@ -20,6 +21,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/sink/store"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -506,5 +508,38 @@ func TestTakeOver(t *testing.T) {
 	f.write(sink.Parquet)
 	if r, _ := read(); r.Rewards.Passed == mark || r.Coverage.Committed != first.Coverage.Committed+1 {
 		t.Errorf("one more sample: %d committed, had %d", r.Coverage.Committed, first.Coverage.Committed)
+	}
+}
+
+// A report of a fleet mentions nothing that only the workers' spools contain, and no command that a fleet lacks.
+func TestFleet(t *testing.T) {
+	t.Parallel()
+	objects := store.Folder(sink.OS(), t.TempDir())
+	r, err := report.Read("", report.Run{Planned: 10, Partitions: 2, Logs: func(each func(*sink.Commit)) ([]*sink.Log, error) {
+		log, err := sink.ReadLogIn(objects, "", each)
+		return []*sink.Log{log}, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Coverage.Failed = 1
+	var page, body strings.Builder
+	if err := errors.Join(report.Page(&page, r), json.NewEncoder(&body).Encode(r)); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"no logs", "write-ahead", "duplicates", "--resume"} {
+		if strings.Contains(page.String()+report.Text(r), text) {
+			t.Errorf("the page contains %q", text)
+		}
+	}
+	for _, text := range []string{"in 2 partitions", "in the spools of the workers", "rollout work", "does not support --retry-failed"} {
+		if !strings.Contains(page.String(), text) {
+			t.Errorf("the page lacks %q", text)
+		}
+	}
+	for _, name := range []string{"durable", "logged", "wait_seconds", "wal_bytes", "open", "duplicates_refused"} {
+		if strings.Contains(body.String(), `"`+name+`"`) {
+			t.Errorf("report.json contains %s: %s", name, body.String())
+		}
 	}
 }

@@ -47,6 +47,7 @@ import (
 // Names of the files in a run's folder that belong to the command. The sink owns all other files.
 const (
 	RunFile    = "run.json"
+	FleetFile  = "fleet.json" // a folder with this file is a fleet and not a run
 	TasksFile  = "tasks.jsonl"
 	LockFile   = "lock"
 	ReportFile = "report.json"
@@ -94,6 +95,8 @@ func CheckNew(dir string) error {
 			}
 			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s already contains a run", dir)),
 				"continue it with: "+ResumeCommand(dir))
+		case name == FleetFile:
+			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s contains a fleet", dir)), "collect it with rollout work, or pass another folder with --out")
 		default:
 			foreign = append(foreign, name)
 		}

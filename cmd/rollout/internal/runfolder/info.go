@@ -221,7 +221,9 @@ func Read(dir string) (info Info, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, RunFile))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		hint := "pass the folder that collect created (--out)"
-		if run := runAround(dir); run != "" {
+		if _, err := os.Lstat(filepath.Join(dir, FleetFile)); err == nil {
+			hint = "it contains a fleet: rollout status shows it, and an interrupt ends a worker after its samples in flight"
+		} else if run := runAround(dir); run != "" {
 			hint = "did you mean " + format.Shell(run) + "?"
 		}
 		return info, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s is not a run folder (it has no %s)", dir, RunFile)), hint)

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -48,14 +47,14 @@ type Dataset struct {
 // when a bucket is away. The error has an exit code.
 func Open(ctx context.Context, location string, log *slog.Logger) (*Run, error) {
 	r := &Run{Location: location}
-	if !strings.Contains(location, "://") {
+	if !store.IsURL(location) {
 		if _, err := os.Lstat(filepath.Join(location, fleet.Name)); err != nil {
 			return r, r.openFolder()
 		}
 	}
-	objects, err := store.Open(ctx, location, store.Options{Log: log})
+	objects, err := OpenStore(ctx, location, store.Options{Log: log})
 	if err != nil {
-		return nil, exit.With(exit.Storage, err)
+		return nil, err
 	}
 	r.Store = objects
 	if r.Fleet, err = fleet.Read(objects); errors.Is(err, fs.ErrNotExist) {
@@ -72,6 +71,15 @@ func Open(ctx context.Context, location string, log *slog.Logger) (*Run, error) 
 		}
 	}
 	return r, nil
+}
+
+// OpenStore opens a store, as [store.Open] does. The error has an exit code.
+func OpenStore(ctx context.Context, location string, opts store.Options) (store.Store, error) {
+	objects, err := store.Open(ctx, location, opts)
+	if errors.Is(err, store.ErrLocation) {
+		return nil, exit.With(exit.Usage, err)
+	}
+	return objects, exit.With(exit.Storage, err)
 }
 
 func (r *Run) openFolder() (err error) {
@@ -102,7 +110,8 @@ func (r *Run) openCopy() error {
 // NeedFolder returns an error if the run is not in a folder of its own. The parameter what needs one.
 func (r *Run) NeedFolder(what string) error {
 	if r.Dir == "" {
-		return exit.Usagef("%s: supported only for a run in a folder, not for %s", what, r.Location)
+		return exit.Hint(exit.Usagef("%s: supported only for a run in a folder, not for %s", what, r.Location),
+			"restore the damaged objects from a copy, or from their earlier versions if the bucket keeps versions")
 	}
 	return nil
 }
@@ -118,12 +127,10 @@ func (d *Dataset) Log() (*sink.Log, error) {
 
 // Wrap adds the name of the partition to an error.
 func (d *Dataset) Wrap(err error) error {
-	if corrupt, ok := errors.AsType[*sink.CorruptError](err); ok && d.Name != "" {
-		own := *corrupt
-		own.Path = d.Name + "/" + own.Path
-		return &own
+	if d.Partition < 0 {
+		return err
 	}
-	return err
+	return fleet.InPartition(d.Partition, err)
 }
 
 // Report builds the report of the run. The error has an exit code.
@@ -136,6 +143,9 @@ func (r *Run) Report(ctx context.Context, pass float64) (*report.Report, error) 
 	var err error
 	if run.Scores, err = r.scores(); err != nil {
 		return nil, err
+	}
+	if r.Fleet != nil {
+		run.Partitions = len(r.Datasets)
 	}
 	run.Logs = func(each func(*sink.Commit)) ([]*sink.Log, error) {
 		logs, mu := make([]*sink.Log, len(r.Datasets)), sync.Mutex{}

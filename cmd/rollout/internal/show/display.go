@@ -290,5 +290,6 @@ func (m *meter) add(now time.Time, done int, tokens int64) (samples, sampled flo
 	if seconds == 0 {
 		return 0, 0
 	}
-	return float64(done-first.done) / seconds, float64(tokens-first.tokens) / seconds
+	// The number of finished samples falls if another worker takes over their partition.
+	return float64(max(0, done-first.done)) / seconds, float64(tokens-first.tokens) / seconds
 }

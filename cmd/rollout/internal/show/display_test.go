@@ -337,6 +337,9 @@ func TestMeter(t *testing.T) {
 	if len(m.marks) > 40 {
 		t.Errorf("%d marks are kept", len(m.marks))
 	}
+	if samples, _ := m.add(start.Add(100*time.Second), 400, 50_000); samples != 0 {
+		t.Errorf("rate after samples have moved = %v, want 0", samples)
+	}
 }
 
 // must fails the test at err.

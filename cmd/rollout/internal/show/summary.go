@@ -104,6 +104,8 @@ type Summary struct {
 	Shards  int64   `json:"shards"`
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"`
+	// Store counts the requests of a worker to a bucket. It is nil without a bucket.
+	Store *storeCost `json:"store,omitempty"`
 
 	// Tail shows how the tail policy biased the data. It is nil if the policy cut nothing.
 	Tail *tailSummary `json:"tail,omitempty"`
@@ -182,6 +184,33 @@ func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took 
 // call, Unscored covers only this process and includes uncommitted samples.
 func (s *Summary) AddUnscored(scored, unscored int) {
 	s.Unscored, s.inRun = unscored, scored+unscored
+}
+
+// A storeCost counts requests to a bucket, including repeated requests.
+type storeCost struct {
+	Requests    int64            `json:"requests"`
+	ByKind      map[string]int64 `json:"by_kind"` // put, get, head, list, delete, other
+	PerThousand float64          `json:"per_1000_samples"`
+	// Checks counts the requests that checked the bucket before the run. Requests excludes them.
+	Checks int64 `json:"checks"`
+}
+
+// AddStore adds the numbers of requests to a bucket during the run, and before it. It adds nothing if
+// there was no request.
+func (s *Summary) AddStore(during, before map[string]int64) {
+	c := storeCost{ByKind: withoutZeros(during)}
+	for _, n := range during {
+		c.Requests += n
+	}
+	for _, n := range before {
+		c.Checks += n
+	}
+	if ended := s.ended() - s.Earlier.ended(); ended > 0 {
+		c.PerThousand = 1000 * float64(c.Requests) / float64(ended)
+	}
+	if c.Checks > 0 {
+		s.Store = &c
+	}
 }
 
 // text returns the summary as text. In the first block, the counts below "planned" add up to the
@@ -279,6 +308,10 @@ func (s *Summary) text() string {
 		perToken = fmt.Sprintf(", %.2f bytes per token", float64(s.Bytes)/float64(s.Tokens))
 	}
 	line("shards", "%d with %s%s", s.Shards, format.Bytes(s.Bytes), perToken)
+	if c := s.Store; c != nil {
+		line("store", "%s requests, %s per 1,000 samples: %s; and %s before, to check the bucket",
+			format.Count(c.Requests), format.Rate(c.PerThousand), Counted(c.ByKind), format.Count(c.Checks))
+	}
 	line("time", "%s, %s samples/s, %s sampled tokens/s, %d attempts, %d of them retries", format.Duration(seconds(s.Seconds)),
 		format.Rate(format.PerSecond(s.ended()-s.Earlier.ended(), s.Seconds)), format.Rate(format.PerSecond(int(s.Sampled), s.Seconds)), s.Attempts, s.Retries)
 	if len(s.Remade) > 0 {

@@ -42,6 +42,22 @@ func TestSummaryTail(t *testing.T) {
 	}
 }
 
+// TestSummaryStore checks that the summary shows the requests of a worker to a bucket, and none of a
+// worker with a folder.
+func TestSummaryStore(t *testing.T) {
+	t.Parallel()
+	s := Summary{Planned: 9000, Committed: 3000, Failed: 50, Earlier: earlier{Committed: 1000, Failed: 50}}
+	s.AddStore(map[string]int64{"get": 0}, map[string]int64{"list": 0})
+	if strings.Contains(s.text(), "store") || s.Store != nil {
+		t.Errorf("requests of a folder:\n%s", s.text())
+	}
+	s.AddStore(map[string]int64{"put": 500, "get": 160, "head": 0}, map[string]int64{"put": 640, "get": 660})
+	const want = "  store      660 requests, 330 per 1,000 samples: get 160, put 500; and 1,300 before, to check the bucket\n"
+	if got := s.text(); !strings.Contains(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 // TestSummaryTaps checks that the summary shows what the taps saw, what is missing in their spools,
 // and the remedies, without zero counts.
 func TestSummaryTaps(t *testing.T) {

@@ -112,8 +112,9 @@ func texts(dir string, file *ast.File) []text {
 	return all
 }
 
+// add adds a text if it can be a message. A text with a zero byte is a part of a hash.
 func add(all []text, dir, in, value string) []text {
-	if !sentence.MatchString(value) || strings.Contains(value, `{"`) || strings.HasPrefix(value, "^") {
+	if strings.Contains(value, "\x00") || !sentence.MatchString(value) || strings.Contains(value, `{"`) || strings.HasPrefix(value, "^") {
 		return all
 	}
 	return append(all, text{dir, in, value})

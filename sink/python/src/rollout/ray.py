@@ -16,6 +16,7 @@ the groups are read again from the store.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import logging
@@ -24,20 +25,19 @@ import tempfile
 import threading
 import time
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rollout._args import filepath, instance, integer, real, texts
+from rollout._args import filepath, instance, integer, one_of, real, texts
 from rollout._types import Group, Path
 from rollout.collecting._child import Child, back_off, stop
 from rollout.collecting._program import program
 from rollout.collecting._settings import Settings, settings
-from rollout.collecting.merged import partition
 from rollout.collecting.supervisor import LOCKED
 from rollout.collecting.tasks import Source
-from rollout.errors import CorruptError, FolderError, ToleranceError
+from rollout.errors import CollectError, CorruptError, FolderError, ToleranceError
 from rollout.runs import _store as store
 from rollout.runs.follow import Following
 from rollout.runs.log import Check
@@ -84,28 +84,47 @@ def collect(
 ) -> Groups:
     """Plan a fleet, or join the fleet that out already contains. Start workers, and return the groups.
 
-    config, tasks, server, model, samples: as for rollout.collect. All tasks are read first, so they cannot be an
-        async iterable. If out already contains a fleet, its settings apply, and tasks must be None or have the
-        same ids.
+    config, tasks, server, model, samples, flags: as for rollout.collect. All tasks are read first, so they cannot be
+        an async iterable. To join a fleet, pass the same tasks and settings, or none of them. Settings that rows do
+        not depend on, such as the servers, can differ. They apply to the workers of this call.
     out: a URL such as s3://bucket/run1, or a folder that all nodes share.
-    partitions, flags: the number of partitions, and more flags of `rollout plan`.
+    partitions: the number of partitions; see `rollout plan`.
     workers, spool, env, num_cpus, resources: as for run. With workers=0, only other workers collect.
     where, columns, check: which groups and columns to read, and how to check files, as for rollout.Dataset.
     state: a result of state_dict(). None: the iteration begins with the first group.
     timeout: seconds without a group before TimeoutError; None waits forever.
 
-    Raises FolderError if out contains another run or other tasks, and the error of `rollout plan` if it fails.
+    Raises FolderError if out contains another run, other tasks or other settings, StateError if the state is from
+    another fleet, and the error of `rollout plan` if it fails.
     """
     filepath("out", out)
+    if config is not None and not isinstance(config, Mapping):
+        filepath("config", config)
+    if not isinstance(server, str):
+        texts("server", server, none=True)
+    instance("model", model, str, "the handle of a model", none=True)
     for name, value in (("partitions", partitions), ("samples", samples)):
         integer(name, value, 1, none=True)
+    instance("where", where, Where, "a rollout.Where", none=True)
+    texts("columns", columns, none=True)
+    one_of("check", check, ("sha256", "size"))
     instance("state", state, Mapping, "a state from state_dict()", none=True)
     real("timeout", timeout, 0, none=True)
+    _check(workers, spool, flags, env, num_cpus, resources)
     url = os.fspath(out) if store.remote(out) else os.path.abspath(out)
-    how = settings(config, {"server": server, "model": model, "samples": samples, "partitions": partitions}, flags, env)
-    _plan(url, how, tasks)
-    team = run(url, workers=workers, spool=spool, env=how.env, num_cpus=num_cpus, resources=resources)
-    return Groups(url, team, {"where": where, "columns": columns and list(columns), "check": check}, state, timeout)
+    given = {"server": server, "model": model, "samples": samples}
+    how = settings(config, given, flags, env)
+    if flags or any(value is not None for value in (config, tasks, partitions, *given.values())):
+        _plan(url, how, tasks, partitions)
+    elif not store.exists(store.join(url, "fleet.json")):
+        raise FolderError(f"{url}: no fleet", hint="pass tasks and settings to plan one")
+    if config is not None and not isinstance(config, Mapping):  # other machines do not have the file
+        with open(config, "rb") as file:
+            how = replace(settings(None, given, flags, env), body=file.read())
+    what: dict[str, Any] = {"where": where, "columns": columns and list(columns), "check": check}
+    Following(url, after=state, **what)  # raises StateError
+    team = _start(url, workers, spool, how, num_cpus, resources)
+    return Groups(url, team, what, state, timeout)
 
 
 def run(
@@ -128,39 +147,45 @@ def run(
         dies, its actors start again on any node that has these resources, as soon as there is one.
     """
     filepath("url", url)
+    _check(workers, spool, flags, env, num_cpus, resources)
+    return _start(os.fspath(url), workers, spool, settings(None, {}, flags, env), num_cpus, resources)
+
+
+def _check(workers: int, spool: Path, flags: object, env: Any, num_cpus: float, resources: object) -> None:
     filepath("spool", spool)
     if not os.path.isabs(spool):
         raise ValueError(f"spool={os.fspath(spool)!r}: must be an absolute path, because it is a folder of other machines")
     integer("workers", workers, 0)
     texts("flags", flags)
-    how, actor = settings(None, {}, flags, env), ray.remote(
+    instance("env", env, Mapping, "a dict of strings", none=True)
+    texts("env", [*(env or {}).keys(), *(env or {}).values()])
+    real("num_cpus", num_cpus, 0)
+    instance("resources", resources, Mapping, "a dict of numbers", none=True)
+
+
+def _start(url: str, workers: int, spool: Path, how: Settings, num_cpus: float, resources: Mapping[str, float] | None) -> Workers:
+    actor = ray.remote(
         num_cpus=num_cpus, resources=dict(resources or {}), max_restarts=-1, max_task_retries=-1, max_concurrency=2, scheduling_strategy="SPREAD"
     )(_Worker)
-    return Workers([actor.remote(os.fspath(url), os.path.join(spool, str(i)), how) for i in range(workers)])
+    return Workers([actor.remote(url, os.path.join(spool, str(i)), how) for i in range(workers)])
 
 
-def _plan(url: str, how: Settings, tasks: Iterable[Mapping[str, Any]] | Path | None) -> None:
-    """Plan a fleet, unless there is one. Check that the fleet has these tasks."""
-    fleet, ids, source = store.join(url, "fleet.json"), [], Source(tasks)
+def _plan(url: str, how: Settings, tasks: Iterable[Mapping[str, Any]] | Path | None, partitions: int | None) -> None:
+    """Plan a fleet, or check that the existing fleet has these settings and tasks."""
+    source = Source(tasks)
     if source.wants_loop:
         raise TypeError("tasks: an async iterable has no end that a plan could wait for: pass a list")
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-        while tasks is not None and (task := source.take()) is not None:
-            ids.append(str(task["id"]).encode(errors="surrogatepass"))
-            file.write(json.dumps(task) + "\n")
+        given = [] if partitions is None else [f"--partitions={partitions}"]
+        if tasks is not None:
+            given.append(f"--tasks={file.name}")
+            file.writelines(json.dumps(task) + "\n" for task in iter(source.take, None))
         file.flush()
-        if not store.exists(fleet):
-            given = [] if tasks is None else [f"--tasks={file.name}"]
-            child = Child([program(), "plan", f"--out={url}", *given, *how.flags], {**os.environ, **how.env}, how.secrets, how.body)
-            child._let_go()  # plan must not wait for tasks from its standard input
-            list(child.events())
-            error = child.error(child.wait())
-            if error is not None and not store.exists(fleet):  # otherwise another process has just planned it
-                raise error
-    planned = [int(part["tasks"]) for part in json.loads(store.read(fleet))["partitions"]]
-    count = Counter(partition(name, len(planned)) for name in ids)
-    if tasks is not None and planned != [count[i] for i in range(len(planned))]:
-        raise FolderError(f"{url}: the fleet was planned with other tasks", hint="pass the same tasks, pass tasks=None, or use another out")
+        child = Child([program(), "plan", "--join", f"--out={url}", *given, *how.flags], {**os.environ, **how.env}, how.secrets, how.body)
+        child._let_go()  # plan must not wait for tasks from its standard input
+        list(child.events())
+        if (error := child.error(child.wait())) is not None:
+            raise error
 
 
 @dataclass(frozen=True)
@@ -206,7 +231,9 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         self._actors = actors
         self._tolerance: ToleranceError | None = None
         self.close = weakref.finalize(self, _close, actors)
-        """Stop the workers. In 30 s, they finish samples, and leave the others to other workers."""
+        """Stop the workers. In 20 s, they finish samples, and leave the others to other workers."""
+        self.close.atexit = False
+        atexit.register(self.close)  # runs before Ray's own function, unlike finalizers
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until all partitions are complete, or for some seconds. Raises the error of a worker if all workers
@@ -248,7 +275,9 @@ class Groups(contextlib.AbstractContextManager["Groups"], Iterator[Reference]):
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self._reader = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here)(_Reader).remote(url, what)
         self._asked: Any = None  # the answer of the reader that has not been received
-        self.load_state_dict(state or {"partitions": [None] * len(store.partitions(url))})
+        self._ready: deque[Reference] = deque()
+        self._place = list((state or {}).get("partitions") or [None] * len(store.partitions(url)))  # after the last returned reference
+        self._end = list(self._place)  # after the last received reference
 
     def __next__(self) -> Reference:
         """Wait for the next group.
@@ -280,16 +309,10 @@ class Groups(contextlib.AbstractContextManager["Groups"], Iterator[Reference]):
         values. Each group after a state comes once, in any process."""
         return {"partitions": list(self._place)}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after a saved state. If it is from another fleet, the next request raises StateError."""
-        self._place = list(state.get("partitions") or ())  # after the last returned reference
-        self._end = list(self._place)  # after the last received reference
-        self._ready: deque[Reference] = deque()
-        self._asked = None
-
     def close(self) -> None:
         """Stop the reader and the workers; see Workers.close. References remain valid, but are read from the store."""
-        ray.kill(self._reader)
+        with contextlib.suppress(RayError):  # the cluster can be gone
+            ray.kill(self._reader)
         self.workers.close()
 
     def __exit__(self, *_: object) -> None:
@@ -297,11 +320,15 @@ class Groups(contextlib.AbstractContextManager["Groups"], Iterator[Reference]):
 
 
 def _close(actors: Sequence[Any]) -> None:
+    if not ray.is_initialized():  # otherwise the first call would start another cluster
+        return
     with contextlib.suppress(RayError):  # the cluster can be gone
-        stopped = [actor.stop.options(max_task_retries=0).remote() for actor in actors]
-        ray.wait(stopped, num_returns=len(stopped), timeout=GRACE + 5) if stopped else None
-        for actor in actors:
-            ray.kill(actor)
+        try:
+            stopped = [actor.stop.options(max_task_retries=0).remote() for actor in actors]
+            ray.wait(stopped, num_returns=len(stopped), timeout=GRACE + 5) if stopped else None
+        finally:  # also after a second Ctrl-C
+            for actor in actors:
+                ray.kill(actor)
 
 
 def _result(ref: Any) -> Any:
@@ -310,6 +337,9 @@ def _result(ref: Any) -> Any:
         return ray.get(ref)
     except RayTaskError as err:
         raise err.cause from None
+    except RayError as err:  # for example, the actor cannot start
+        lines = str(err).strip().splitlines()
+        raise CollectError(f"Ray: {lines[-1 if 'creation task' in lines[0] else 0].strip()}") from None
 
 
 class _Worker:
@@ -318,6 +348,8 @@ class _Worker:
     def __init__(self, url: str, spool: str, how: Settings) -> None:
         self._args = ["work", url, f"--spool={spool}", "--attached", "--json", *how.flags]
         self._how, self._stopping = how, threading.Event()
+        # A worker needs some seconds after its grace period; see stop.
+        self._env = {**os.environ, "ROLLOUT_RUN_GRACE": f"{GRACE - 10:g}s", **how.env}
         self._child: Child | None = None
 
     def run(self) -> None:
@@ -325,7 +357,7 @@ class _Worker:
         tries = 0
         while not self._stopping.is_set():
             begin = time.monotonic()
-            self._child = child = Child([program(), *self._args], {**os.environ, **self._how.env}, self._how.secrets)
+            self._child = child = Child([program(), *self._args], self._env, self._how.secrets, self._how.body)
             for event in child.events():
                 if event.get("event") == "warning":
                     log.warning("%s", event.get("text") or event)

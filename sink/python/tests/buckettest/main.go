@@ -49,11 +49,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		s.seen[name]++
 		s.mu.Unlock()
-		if name == "LIST" && !r.URL.Query().Has("encoding-type") {
-			w = pyarrowList{w}
-		} else if r.Header.Get("Range") != "" {
-			w = pyarrowRange{w}
-		}
 		s.proxy.ServeHTTP(w, r)
 		return
 	}
@@ -63,24 +58,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_ = json.NewEncoder(w).Encode(answer) // the client has gone
-}
-
-// A pyarrowList changes a list for pyarrow, which does not ask for encoded keys and wants their number.
-type pyarrowList struct{ http.ResponseWriter }
-
-func (w pyarrowList) Write(b []byte) (int, error) {
-	text := strings.ReplaceAll(string(b), "%2F", "/")
-	count := fmt.Sprintf("<KeyCount>%d</KeyCount></ListBucketResult>", strings.Count(text, "<Key>"))
-	_, err := io.WriteString(w.ResponseWriter, strings.Replace(text, "</ListBucketResult>", count, 1))
-	return len(b), err
-}
-
-// A pyarrowRange removes the checksum of the whole object from an answer with a part of it.
-type pyarrowRange struct{ http.ResponseWriter }
-
-func (w pyarrowRange) WriteHeader(status int) {
-	w.Header().Del("X-Amz-Checksum-Sha256")
-	w.ResponseWriter.WriteHeader(status)
 }
 
 func (s *server) do(ctx context.Context, what string, q url.Values) (any, error) {

@@ -113,7 +113,8 @@ class Commands:
         collector of another run rejects it."""
         self._run = run
         self._acks = Acks()
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # not the condition: a signal inside its __enter__ would leave it locked
+        self._changed = threading.Condition(self._lock)
         self._last: dict[str, Command] = {}  # the last message by subject, in order
         self._accepted: dict[str, Command] = {}  # messages that the current process has accepted, by subject
         self._socket: str | None = None  # the socket of the current process
@@ -134,7 +135,7 @@ class Commands:
     def post(self, subject: str, op: str, **fields: Any) -> Command:
         """Send a message, and return it for wait()."""
         command = Command(op, fields, awaited=True)
-        with self._changed:
+        with self._lock:
             self._last.pop(subject, None)
             self._last[subject] = command
             self._changed.notify_all()
@@ -142,7 +143,7 @@ class Commands:
 
     def wait(self, subject: str, command: Command, until: float) -> None:
         """Wait for the answer to a message that post() sent. See send()."""
-        with self._changed:
+        with self._lock:
             try:
                 answered = self._changed.wait_for(lambda: self._settled(subject, command), until - time.monotonic())
             finally:  # a signal can also end the wait
@@ -155,12 +156,12 @@ class Commands:
     @property
     def versioned(self) -> bool:
         """Whether the trainer has set a policy version."""
-        with self._changed:
+        with self._lock:
             return "version" in self._last
 
     def end_pause(self) -> None:
         """End a pause, without waiting for the answer."""
-        with self._changed:
+        with self._lock:
             if self._paused():
                 self._last["pause"] = Command("resume")
                 self._changed.notify_all()
@@ -173,26 +174,26 @@ class Commands:
 
     def acknowledge(self, place: Place) -> None:
         """Acknowledge all groups before a place, without waiting for the answer."""
-        with self._changed:
+        with self._lock:
             self._acks.acknowledge(place)
             self._changed.notify_all()
 
     def skip(self, places: list[Place]) -> None:
         """Report groups that the filters dropped, so that other groups can start instead."""
         if places:
-            with self._changed:
+            with self._lock:
                 self._acks.skip(places)
                 self._changed.notify_all()
 
     @property
     def acked(self) -> Place:
         """The acknowledged place."""
-        with self._changed:
+        with self._lock:
             return self._acks.cursor
 
     def flush(self, until: float) -> None:
         """Wait until the process, if there is one, has received the acknowledged place."""
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: not self._acks.pending or self._socket is None or self._closed, until - time.monotonic())
 
     def _settled(self, subject: str, command: Command) -> bool:
@@ -207,7 +208,7 @@ class Commands:
     def started(self, socket: str) -> None:
         """Record the socket of a process that has just started. All messages are sent to this
         process."""
-        with self._changed:
+        with self._lock:
             self._socket, self._process = socket, self._process + 1
             self._accepted = {}
             self._acks.restarted(START)
@@ -215,7 +216,7 @@ class Commands:
 
     def ended(self) -> None:
         """Record that the process has ended."""
-        with self._changed:
+        with self._lock:
             self._socket, self._accepted = None, {}
             control, self._control = self._control, None
             self._changed.notify_all()
@@ -225,7 +226,7 @@ class Commands:
     def socket(self, until: float | None = None) -> str | None:
         """Wait until a process is running, and return its socket. Return None on a timeout or if
         no further process will start."""
-        with self._changed:
+        with self._lock:
             left = None if until is None else max(0.0, until - time.monotonic())
             self._changed.wait_for(lambda: self._socket is not None or self._closed, left)
             return None if self._closed else self._socket
@@ -236,13 +237,13 @@ class Commands:
 
         So a message such as a policy version takes effect before a task that follows it.
         """
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._closed or (self._socket is not None and self._next_command() is None))
             return None if self._closed else self._socket
 
     def close(self) -> None:
         """Stop sending messages."""
-        with self._changed:
+        with self._lock:
             self._closed = True
         self.ended()
 
@@ -253,7 +254,7 @@ class Commands:
         error if the process refuses a message and no caller is waiting for the answer."""
         refusing = (0, 0.0)  # the process that refuses acknowledgements, and the time of its first refusal
         while True:
-            with self._changed:
+            with self._lock:
                 self._changed.wait_for(lambda: self._closed or self._due() is not None)
                 due, number, socket, control = self._due(), self._process, self._socket, self._control
                 if self._closed:
@@ -275,7 +276,7 @@ class Commands:
                 if refusing[0] != number:
                     refusing = (number, time.monotonic())
                 if time.monotonic() - refusing[1] <= ACK_PATIENCE:
-                    with self._changed:
+                    with self._lock:
                         self._changed.wait(0.01)
                     continue
             self._answered(number, subject, command, answer)
@@ -298,7 +299,7 @@ class Commands:
     def _connected(self, socket: str, number: int) -> Control | None:
         """Return a connection to a process, or None if the process has ended in the meantime."""
         control = Control(socket)
-        with self._changed:
+        with self._lock:
             if self._process == number and self._socket is not None:
                 self._control = control
                 return control
@@ -308,16 +309,16 @@ class Commands:
     def _dropped(self, control: Control | None) -> None:
         """Drop a broken connection. If the process is not ending, it will receive the request
         again."""
-        with self._changed:
+        with self._lock:
             if self._control is control:
                 self._control = None
         if control is not None:
             control.close()
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._closed or self._socket is None, AGAIN)
 
     def _answered(self, number: int, subject: str, command: Command, answer: dict[str, Any]) -> None:
-        with self._changed:
+        with self._lock:
             if answer.get("ok"):
                 if self._process != number or self._socket is None:
                     pass  # the next process gets the message

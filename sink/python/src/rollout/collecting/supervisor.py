@@ -43,7 +43,8 @@ class News:
     def __init__(self) -> None:
         self.news = 0
         """A counter. It increases whenever a reader should check the log again."""
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # not the condition: a signal inside its __enter__ would leave it locked
+        self._changed = threading.Condition(self._lock)
         self._wakers: list[Callable[[], object]] = []
 
     def wait(self, news: int, timeout: float | None) -> bool:
@@ -51,22 +52,22 @@ class News:
 
         Wait at most one second, because a signal does not interrupt the wait.
         """
-        with self._changed:
+        with self._lock:
             return self._changed.wait_for(lambda: self.news > news, 1.0 if timeout is None else min(timeout, 1.0))
 
     @contextlib.contextmanager
     def watched(self, waker: Callable[[], object]) -> Iterator[None]:
         """Inside the with block, another thread calls waker whenever self.news increases."""
-        with self._changed:
+        with self._lock:
             self._wakers.append(waker)
         try:
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 self._wakers.remove(waker)
 
     def _notify(self) -> None:
-        with self._changed:
+        with self._lock:
             self.news += 1
             self._changed.notify_all()
             wakers = list(self._wakers)
@@ -116,7 +117,7 @@ class Supervisor(News):
     def drain(self) -> None:
         """Stop taking tasks, and end a pause. The process receives the drain after the tasks that
         were already added, and ends after these tasks."""
-        with self._changed:
+        with self._lock:
             self._draining = True
             self._changed.notify_all()
         self._source.end()
@@ -142,7 +143,7 @@ class Supervisor(News):
             if time.monotonic() >= end:
                 what = "is still starting" if path is None else "might be suspended or overloaded"
                 raise TimeoutError(f"{self.run}: the collector did not answer within {timeout:g} s and {what}")
-            with self._changed:
+            with self._lock:
                 self._changed.wait(0.05)
 
     # The process.
@@ -194,7 +195,7 @@ class Supervisor(News):
         except OSError as err:
             self._end(CollectError(f"cannot start {self._program}: {err}"))
             return None
-        with self._changed:
+        with self._lock:
             self._child, self.starts = child, self.starts + 1
             self._changed.notify_all()
         if self._closing.is_set() or self.over:  # close was called after the last check and did not stop this process
@@ -213,7 +214,7 @@ class Supervisor(News):
         elif name == "version":
             self._versioned = True
         elif name in ("begun", "group"):  # a group whose samples were all cut never starts
-            with self._changed:
+            with self._lock:
                 if self._waits:
                     self._begun.add(str(event.get("group")))
                 self._changed.notify_all()
@@ -221,7 +222,7 @@ class Supervisor(News):
             log.warning("%s", event.get("text") or event.get("message") or event)
 
     def _end(self, error: BaseException | None) -> None:
-        with self._changed:
+        with self._lock:
             self.error, self.over = self.error or error, True
         self.commands.close()
         self._notify()
@@ -234,7 +235,7 @@ class Supervisor(News):
             starts = self.starts
             if (task := self._source.take()) is None:
                 break
-            with self._changed:
+            with self._lock:
                 self._begun, self._waits = set(), True
             answer = self._send_task(task)
             if answer is None:
@@ -243,11 +244,11 @@ class Supervisor(News):
                 raise refusal(f"task {task.get('id')}", answer)
             if not answer.get("again"):
                 self._await_begin(str(answer.get("group")), starts)
-            with self._changed:
+            with self._lock:
                 self._begun, self._waits = set(), False
         if self._source.closed:  # the trainer will resume this run later, so the run has not ended
             return
-        with self._changed:
+        with self._lock:
             self._draining, self._waits = True, False
         self.commands.send("drain", "drain")
 
@@ -275,7 +276,7 @@ class Supervisor(News):
         The wait also ends after a restart, because the new process does not report the start of
         the group again. It also ends after a drain, because no more tasks are taken.
         """
-        with self._changed:
+        with self._lock:
             done = lambda: group in self._begun or self.starts > starts or self._draining or self.over or self._closing.is_set()  # noqa: E731
             self._changed.wait_for(done)
 
@@ -309,7 +310,7 @@ class Supervisor(News):
                 acknowledge(self.run, self.commands.run_id, self.commands.acked)
             except RolloutError as err:  # the next reader gets the same error
                 log.warning("%s", err)
-        with self._changed:
+        with self._lock:
             self.over = True
         self._notify()
 
@@ -332,6 +333,6 @@ def close(supervisors: Sequence[Supervisor]) -> None:
 def _stop(every: Sequence[Supervisor]) -> None:
     for s in every:
         s.commands.close()
-        with s._changed:
+        with s._lock:
             s._changed.notify_all()
     stop([s._child for s in every if s._child], max((s.limits.grace for s in every), default=0))

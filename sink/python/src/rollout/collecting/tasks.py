@@ -49,7 +49,8 @@ class Source:
             tasks = of_file(os.fspath(tasks))
         if tasks is not None and (isinstance(tasks, (bytes, Mapping)) or not hasattr(tasks, "__iter__") and not hasattr(tasks, "__aiter__")):
             raise TypeError(f"tasks={tasks!r:.60}: must be an iterable of dicts with a prompt or messages")
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # not the condition: a signal inside its __enter__ would leave it locked
+        self._changed = threading.Condition(self._lock)
         self._added: deque[tuple[Task, asyncio.Event | None]] = deque()  # the event, if any, is set when the task is taken
         self._n = 0
         self._wanted = False  # true while take waits for a task
@@ -75,7 +76,7 @@ class Source:
     def add(self, task: Mapping[str, Any]) -> None:
         """Add a task, which comes before the remaining tasks of the iterable."""
         numbered = self._numbered(task)
-        with self._changed:
+        with self._lock:
             if self._ended:
                 raise ValueError("no more tasks are accepted: the tasks have ended, or drain() was called")
             self._added.append((numbered, None))
@@ -83,20 +84,20 @@ class Source:
 
     def end(self) -> None:
         """Stop accepting added tasks."""
-        with self._changed:
+        with self._lock:
             self._ended = True
             self._changed.notify_all()
 
     def close(self) -> None:
         """Stop taking tasks."""
-        with self._changed:
+        with self._lock:
             self.closed = True
             self._added.clear()
         self.end()
 
     def take(self) -> Task | None:
         """Wait for the next task and return it, or None if there are no more tasks."""
-        with self._changed:
+        with self._lock:
             if self._sync is not None:  # the first call
                 threading.Thread(target=self._pull, args=(self._sync,), name="rollout-iterable", daemon=True).start()
                 self._sync = None
@@ -119,12 +120,12 @@ class Source:
         own thread, because the iterable can block."""
         try:
             while True:
-                with self._changed:
+                with self._lock:
                     self._changed.wait_for(lambda: self._ended or self._wanted and not self._added)
                     if self._ended:
                         return
                 task = self._numbered(next(tasks))
-                with self._changed:
+                with self._lock:
                     if not self._ended:
                         self._added.append((task, None))
                         self._changed.notify_all()
@@ -148,7 +149,7 @@ class Source:
             async for task in tasks:
                 taken = asyncio.Event()
                 numbered = self._numbered(task)
-                with self._changed:
+                with self._lock:
                     if self._ended:
                         return
                     self._added.append((numbered, taken))
@@ -162,7 +163,7 @@ class Source:
             self._failed(err)
 
     def _failed(self, error: BaseException) -> None:
-        with self._changed:
+        with self._lock:
             if self._ended:  # ignore errors of the iterable: tasks that were added before the end can still be taken
                 return
             self._error = error
@@ -184,7 +185,7 @@ class Source:
     def _numbered(self, task: Mapping[str, Any]) -> Task:
         if not isinstance(task, Mapping):
             raise TypeError(f"a task must be a dict with a prompt or messages, not {task!r:.60}")
-        with self._changed:
+        with self._lock:
             self._n += 1
             number = str(self._n)
         out: Task = {"id": number, **task}

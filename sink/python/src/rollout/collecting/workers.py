@@ -48,7 +48,8 @@ class Workers(News):
         self.run, self.over = out, False
         self.error: BaseException | None = None
         self.commands = self
-        self.lock = threading.Condition()  # for all numbers of groups
+        self.lock = threading.RLock()  # for all numbers of groups
+        self.changed = threading.Condition(self.lock)
         self._pace = Pace()
         self._source, self._limits, self._pid = source, limits, os.getpid()
         self._stopped = False  # true if no more tasks are passed
@@ -101,7 +102,7 @@ class Workers(News):
     def _pause(self, on: bool) -> None:
         with self.lock:
             self._pace.pause(on)
-            self.lock.notify_all()
+            self.changed.notify_all()
 
     def drain(self) -> None:
         """See Supervisor.drain."""
@@ -140,7 +141,7 @@ class Workers(News):
         worker = self.workers[partition(name, len(self.workers))]
         with self.lock:
             while not self._stopped and (left := self._held(worker, name)):
-                self.lock.wait(None if left == math.inf else left)
+                self.changed.wait(None if left == math.inf else left)
             if not self._stopped:
                 worker.add(task, name)
             return not self._stopped
@@ -156,13 +157,13 @@ class Workers(News):
         self._pace.update([w.pace for w in self.workers if w.pace])
         if self._pace.enough:
             self._stop()
-        self.lock.notify_all()
+        self.changed.notify_all()
 
     def _stop(self) -> None:
         """Pass no more tasks. The workers collect the tasks that they have."""
         with self.lock:
             self._stopped = True
-            self.lock.notify_all()
+            self.changed.notify_all()
         self._source.end()
 
     # The end.
@@ -224,7 +225,7 @@ class Worker(Supervisor):
     def _send_task(self, task: Task) -> dict[str, Any] | None:
         with self._fleet.lock:
             self.queued -= 1
-            self._fleet.lock.notify_all()
+            self._fleet.changed.notify_all()
         return super()._send_task(task)
 
     def _handle_event(self, child: Child, event: dict[str, Any]) -> None:
