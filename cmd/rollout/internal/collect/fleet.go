@@ -56,6 +56,12 @@ func (f *Fleet) check(p *planning) error {
 	}
 	info := runfolder.Info{Config: f.Config, Identity: f.Identity, Model: f.Model}
 	bad := runfolder.Changes(p.loader, &info, p.identity, p.settings.model, true)
+	// The rewards of two functions must not mix. The files of a command can differ, because an interpreter can.
+	for _, s := range p.config.Reward.Scorers() {
+		if file, _, _ := s.Kind.Python(); file != "" && f.Identity.ScorerFiles[file] != p.identity.ScorerFiles[file] {
+			bad = append(bad, fmt.Errorf("reward.kind: %s has %s, but the fleet has %s", file, runfolder.ShortDigest(p.identity.ScorerFiles[file]), cmp.Or(runfolder.ShortDigest(f.Identity.ScorerFiles[file]), "no such file")))
+		}
+	}
 	const key = "tasks.samples"
 	if s := p.loader.ByKey[key]; string(f.Config["tasks"]["samples"]) != strconv.Itoa(p.config.Tasks.Samples) {
 		bad = append(bad, fmt.Errorf("%s: the fleet has %s, but you set %d%s", key, f.Config["tasks"]["samples"], p.config.Tasks.Samples, s.Given()))

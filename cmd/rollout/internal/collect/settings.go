@@ -37,8 +37,7 @@ type settings struct {
 	prompter  *prompt.Prompter
 	model     *runfolder.Model // nil if no tokenizer is configured
 	files     *model.Files     // the files of the model; nil if no tokenizer is configured
-	close     func()           // ends the scorer's processes; can take several seconds
-	kill      func()           // kills the scorer's processes at once
+	scoring   *scoring.Scoring
 }
 
 // newSettings builds the parts of a run that depend only on its settings. The index seen contains
@@ -82,11 +81,15 @@ func newSettings(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *settin
 		p.collector.DataRetries = 0 // rollout cannot repeat the runs of another program
 	}
 	p.sink = sink.Config{Format: c.Output.Format, MaxShardBytes: c.Output.ShardBytes, MaxShardAge: c.Output.ShardAge}
-	scorer, err := scoring.New(c, p.prompts.Model, stderr)
-	if err != nil {
+	if p.scoring, err = scoring.New(c, p.prompts.Model, stderr); err != nil {
 		return nil, err
 	}
-	p.collector.Scorer, p.collector.Splitter, p.kill, p.close = scorer.Scorer, scorer.Splitter, scorer.Kill, scorer.Close
+	if p.scoring.Group != nil {
+		p.scoring.Close()
+		return nil, exit.Hint(exit.Usagef("reward.kind: python-group needs all samples of a group, so only rollout rescore can use it"),
+			"collect with another --reward or none, and then: rollout rescore RUN --reward python-group:FILE:FUNCTION")
+	}
+	p.collector.Scorer, p.collector.Splitter = p.scoring.Scorer, p.scoring.Splitter
 	return p, nil
 }
 

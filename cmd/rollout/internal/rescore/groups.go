@@ -23,6 +23,13 @@ func (c *census) add(of *sink.Commit) {
 	}
 }
 
+// done counts a sample of a group. It reports whether it was the last one.
+func (c *census) done(group string) bool {
+	id := sink.IDOf(group)
+	c.left[id]--
+	return c.left[id] == 0
+}
+
 // A scoredGroup holds the scores of a group until all its samples are scored.
 type scoredGroup struct {
 	scores []*sink.StoredScore

@@ -88,7 +88,7 @@ func Run(ctx context.Context, folder *runfolder.Folder, info *runfolder.Info, l 
 	}
 	defer r.scoring.Close()
 	defer context.AfterFunc(ctx, r.scoring.Kill)()
-	if r.tasks, err = openTasks(r.dir, info, r.scoring.Scorer); err != nil {
+	if r.tasks, err = openTasks(r.dir, info, r.scoring.Checker()); err != nil {
 		return nil, err
 	}
 	defer func() { _ = r.tasks.file.Close() }() // read only
@@ -140,17 +140,17 @@ func (r *Rescore) openScorer() (err error) {
 	if err != nil {
 		return err
 	}
-	if r.scorer, err = runfolder.ScorerOf(r.loader, m.Tokenizer.Digest()); err != nil {
-		return err
-	}
 	m.Transformers = c.Release()
 	if r.scoring, err = scoring.New(c, m, r.options.Stderr); err != nil {
 		return err
 	}
-	_, command := r.scoring.Scorer.(*reward.Command)
-	r.decoder, r.workers = decoder{tok: m.Tokenizer, conversation: command}, runtime.GOMAXPROCS(0)
-	if command {
-		r.workers = max(r.workers, c.Reward.Processes)
+	if r.scorer, err = runfolder.ScorerOf(r.loader, r.scoring.Files, m.Tokenizer.Digest()); err != nil {
+		return err
+	}
+	programs := c.Reward.Programs() > 0
+	r.decoder, r.workers = decoder{tok: m.Tokenizer, conversation: programs}, runtime.GOMAXPROCS(0)
+	if programs { // while a worker waits for a program, another one decodes
+		r.workers = max(r.workers, c.Reward.Processes+1)
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func loadModel(key, path, digest string, c *config.Config) (*prompt.Model, error
 // try scores a trial sample of the first task.
 func (r *Rescore) try(ctx context.Context) error {
 	c := r.loader.Config
-	if err := r.tasks.scorable(string(c.Reward.Kind), r.scoring.Scorer); err != nil {
+	if err := r.tasks.scorable(string(c.Reward.Kind), r.scoring.Checker()); err != nil {
 		return err
 	}
 	if n := r.tasks.unscorable; n > 0 {
@@ -184,12 +184,7 @@ func (r *Rescore) try(ctx context.Context) error {
 	if task == nil {
 		task = &collector.Task{ID: "trial"}
 	}
-	err := reward.Try(ctx, r.scoring.Scorer, task, reward.Trial{Chat: c.Recorded()})
-	if err != nil && ctx.Err() == nil {
-		return exit.Hint(exit.Usagef("reward.kind %s: the scorer failed on a trial sample of task %s: %w", c.Reward.Kind, termsafe.Text(task.ID, 40), err),
-			"the scorer must return a finite number for a sample with \"trial\": true; for the fields, see the section \"A reward\" in cmd/rollout/README.md")
-	}
-	return ctxError(ctx, err)
+	return ctxError(ctx, r.scoring.Try(ctx, task, reward.Trial{Chat: c.Recorded()}))
 }
 
 // inPlace adds a scores set to the run.
@@ -280,8 +275,7 @@ func (r *Rescore) write(j *job) error {
 		r.groups[j.group] = g
 	}
 	g.add(j)
-	id := sink.IDOf(j.group)
-	if r.census.left[id]--; j.group != "" && r.census.left[id] > 0 {
+	if !r.lastOf(j) {
 		return nil
 	}
 	delete(r.groups, j.group)
@@ -301,6 +295,14 @@ func (r *Rescore) write(j *job) error {
 		return storage(r.writer.Commit())
 	}
 	return nil
+}
+
+// lastOf reports whether j is the last sample of its group, or has no group.
+func (r *Rescore) lastOf(j *job) bool {
+	if r.scoring.Group != nil {
+		return j.last // the reader counts
+	}
+	return j.group == "" || r.census.done(j.group)
 }
 
 // count counts the result of a sample. It returns an error if the scorer has failed on every sample so far.

@@ -1,36 +1,72 @@
 package rescore
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/reward"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A job is one sample. The reader makes it, one worker scores it, and the writer writes it, in the order of
-// the log.
+// A job is one sample.
 type job struct {
 	rows   []sink.StoredRow
 	lost   bool // see lostAnswer
 	group  string
 	index  int32
+	last   bool // with a scorer of groups: it is the last sample of its group
 	score  sink.StoredScore
-	failed error         // why the scorer failed; nil if it did not
-	err    error         // ends the rescore
-	ready  chan struct{} // closed when the sample is scored
+	failed error // why the scorer failed; nil if it did not
+}
+
+// A unit is what a scorer scores together: one sample, or the samples of a group. The reader makes it, one
+// worker scores it, and the writer writes it, in the order of the log.
+type unit struct {
+	jobs  []*job
+	err   error         // ends the rescore
+	ready chan struct{} // closed when the samples are scored
 }
 
 // read passes every sample with rows that the set lacks to yield, until yield returns false. It keeps the
-// rows of one sample in memory, and the failed calls of one commit.
-func (r *Rescore) read(log *sink.Log, yield func(*job) bool) error {
+// rows of one sample in memory, and the failed calls of one commit. With a scorer of groups, it passes whole
+// groups, and keeps the tokens of the groups whose samples are not all read.
+func (r *Rescore) read(log *sink.Log, yield func(*unit) bool) error {
+	each := func(j *job) bool { return yield(&unit{jobs: []*job{j}, ready: make(chan struct{})}) }
+	if r.scoring.Group != nil {
+		open := map[string][]*job{}
+		each = func(j *job) bool {
+			slim(j.rows)
+			all := append(open[j.group], j)
+			if j.last = j.group == "" || r.census.done(j.group); !j.last {
+				open[j.group] = all
+				return true
+			}
+			delete(open, j.group)
+			slices.SortFunc(all, func(a, b *job) int { return cmp.Compare(a.index, b.index) })
+			for i, j := range all {
+				j.last = i == len(all)-1
+			}
+			return yield(&unit{jobs: all, ready: make(chan struct{})})
+		}
+	}
+	return r.readJobs(log, each)
+}
+
+// slim drops the columns of the rows that no scorer needs, to save memory.
+func slim(rows []sink.StoredRow) {
+	for i := range rows {
+		rows[i].LossMask, rows[i].Logprobs, rows[i].Versions = nil, nil, nil
+	}
+}
+
+func (r *Rescore) readJobs(log *sink.Log, yield func(*job) bool) error {
 	for i := range log.Commits {
 		calls, err := failedCalls(log, &log.Commits[i])
 		if err != nil {
@@ -79,7 +115,7 @@ func (r *Rescore) readShard(log *sink.Log, shard sink.Shard, calls map[string][]
 				return false, nil
 			}
 			open = &job{
-				group: row.GroupID, index: row.SampleIndex, ready: make(chan struct{}),
+				group: row.GroupID, index: row.SampleIndex,
 				score: sink.StoredScore{SampleKey: row.SampleKey, Keep: row.Keep, KeepReason: row.KeepReason},
 			}
 		}
@@ -101,15 +137,15 @@ func (r *Rescore) pass(j *job, calls map[string][]failedCall, yield func(*job) b
 // returns the first error of the reader, of a worker or of write, or the cause of ctx. No goroutine is left.
 func (r *Rescore) scoreAll(ctx context.Context, log *sink.Log, write func(*job) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	work, ordered := make(chan *job), make(chan *job, 2*r.workers)
+	work, ordered := make(chan *unit), make(chan *unit, 2*r.workers)
 	var all sync.WaitGroup
 	all.Go(func() {
 		defer close(ordered)
 		defer close(work)
-		err := r.read(log, func(j *job) bool {
-			for _, to := range []chan *job{ordered, work} {
+		err := r.read(log, func(u *unit) bool {
+			for _, to := range []chan *unit{ordered, work} {
 				select {
-				case to <- j:
+				case to <- u:
 				case <-ctx.Done():
 					return false
 				}
@@ -122,25 +158,26 @@ func (r *Rescore) scoreAll(ctx context.Context, log *sink.Log, write func(*job) 
 	})
 	for range r.workers {
 		all.Go(func() {
-			for j := range work {
-				j.err = r.score(ctx, j)
-				j.rows = nil
-				close(j.ready)
+			for u := range work {
+				u.err = r.score(ctx, u)
+				close(u.ready)
 			}
 		})
 	}
 	err := func() error {
-		for j := range ordered {
+		for u := range ordered {
 			select {
-			case <-j.ready:
+			case <-u.ready:
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
-			if j.err == nil {
-				j.err = write(j)
+			for _, j := range u.jobs {
+				if u.err == nil {
+					u.err = write(j)
+				}
 			}
-			if j.err != nil {
-				return j.err
+			if u.err != nil {
+				return u.err
 			}
 		}
 		return context.Cause(ctx)
@@ -152,45 +189,51 @@ func (r *Rescore) scoreAll(ctx context.Context, log *sink.Log, write func(*job) 
 
 var errDone = errors.New("rescore: done")
 
-// score scores one sample, as a Collector does. An error ends the rescore.
-func (r *Rescore) score(ctx context.Context, j *job) error {
-	t, err := r.tasks.of(&j.rows[0])
-	if err != nil {
-		return err
+// score scores the samples of a unit, as a Collector does. An error ends the rescore.
+func (r *Rescore) score(ctx context.Context, u *unit) error {
+	var group []reward.Rollout
+	var jobs []*job // of group
+	for _, j := range u.jobs {
+		t, err := r.tasks.of(&j.rows[0])
+		if err != nil {
+			return err
+		}
+		if j.lost {
+			lost, _ := collector.Settle(collector.Reward{}, errLost)
+			j.settle(lost)
+		} else {
+			reply, calls := r.decoder.reply(t, j.rows)
+			r.scoring.Splitter.Split(reply, calls)
+			group, jobs = append(group, reward.Rollout{Task: t, Reply: reply}), append(jobs, j)
+		}
+		j.rows = nil
 	}
-	if j.lost {
-		j.score.RewardDetails = errorDetails(errLost)
+	if len(group) == 0 {
 		return nil
 	}
-	reply, calls := r.decoder.reply(t, j.rows)
-	r.scoring.Splitter.Split(reply, calls)
-	reward, err := r.scoring.Scorer.Score(ctx, t, reply)
+	scorer := r.scoring.Group
+	if scorer == nil {
+		scorer = reward.Each(r.scoring.Scorer)
+	}
+	results := scorer.ScoreGroup(ctx, group)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if v := reward.Value; err == nil && v != nil && (math.IsNaN(*v) || math.IsInf(*v, 0)) {
-		err = fmt.Errorf("the scorer returned %v, want a finite number", *v)
-	}
-	if err != nil {
-		j.score.RewardDetails = errorDetails(err)
-		if !errors.Is(err, collector.ErrNoAnswer) {
-			j.failed = err
+	for i, result := range results {
+		settled, err := collector.Settle(result.Reward, result.Err)
+		if err != nil && !errors.Is(err, collector.ErrNoAnswer) {
+			jobs[i].failed = err
 		}
-		return nil
-	}
-	j.score.Reward = reward.Value
-	if len(reward.Details) > 0 {
-		j.score.RewardDetails = new(strings.ToValidUTF8(string(reward.Details), "\uFFFD"))
+		jobs[i].settle(settled)
 	}
 	return nil
 }
 
-func errorDetails(err error) *string {
-	text := strings.Join(strings.Fields(strings.ToValidUTF8(err.Error(), "\uFFFD")), " ")
-	raw, _ := json.Marshal(struct { // cannot fail
-		Error string `json:"error"`
-	}{text})
-	return new(string(raw))
+func (j *job) settle(r collector.Reward) {
+	j.score.Reward = r.Value
+	if len(r.Details) > 0 {
+		j.score.RewardDetails = new(strings.ToValidUTF8(string(r.Details), "\uFFFD"))
+	}
 }
 
 // A commit ends at the end of a group that reaches one of these limits. The first two make the shards of a

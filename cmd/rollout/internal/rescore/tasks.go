@@ -31,7 +31,7 @@ type line struct {
 	at, bytes int64
 }
 
-func openTasks(dir string, info *runfolder.Info, scorer collector.Scorer) (_ *taskIndex, err error) {
+func openTasks(dir string, info *runfolder.Info, checker reward.Checker) (_ *taskIndex, err error) {
 	if _, err := runfolder.CheckSnapshot(dir, info); err != nil {
 		return nil, err
 	}
@@ -40,14 +40,13 @@ func openTasks(dir string, info *runfolder.Info, scorer collector.Scorer) (_ *ta
 		return nil, exit.With(exit.Storage, err)
 	}
 	x := &taskIndex{file: f, lines: map[sink.KeyID]line{}}
-	if err := x.read(scorer); err != nil {
+	if err := x.read(checker); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return x, nil
 }
 
-func (x *taskIndex) read(scorer collector.Scorer) error {
-	checker, _ := scorer.(reward.Checker)
+func (x *taskIndex) read(checker reward.Checker) error {
 	lines := bufio.NewReaderSize(x.file, 256<<10)
 	for at := int64(0); ; {
 		body, err := lines.ReadBytes('\n')
@@ -99,10 +98,9 @@ func (x *taskIndex) of(r *sink.StoredRow) (*collector.Task, error) {
 }
 
 // scorable returns an error if no sample can be scored.
-func (x *taskIndex) scorable(kind string, scorer collector.Scorer) error {
-	checker, ok := scorer.(reward.Checker)
+func (x *taskIndex) scorable(kind string, checker reward.Checker) error {
 	switch {
-	case !ok:
+	case checker == nil:
 		return nil
 	case x.n > 0 && x.unscorable < x.n:
 		return nil
@@ -111,7 +109,7 @@ func (x *taskIndex) scorable(kind string, scorer collector.Scorer) error {
 	}
 	if err := checker.Check(&collector.Task{}); err != nil {
 		return exit.Hint(exit.Usagef("reward.kind %s needs an answer in the task, but the run has no tasks", kind),
-			"an import has no tasks; use reward.kind command or regex, which can do without an answer")
+			"an import has no tasks; use a command, a Python function or regex, which can do without an answer")
 	}
 	return nil
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/sink"
@@ -51,7 +50,7 @@ type Scorer struct {
 	Kind string `json:"kind"`
 	// Settings are the settings reward.* that scores depend on.
 	Settings map[string]json.RawMessage `json:"settings"`
-	// Files has the digest of each argument of reward.command that is a file.
+	// Files has the digest of each file of the user that scores depend on; see scoring.Scoring.
 	Files map[string]string `json:"files,omitempty"`
 	// Tokenizer is the digest of the tokenizer that decoded the samples.
 	Tokenizer string `json:"tokenizer_sha256"`
@@ -59,12 +58,9 @@ type Scorer struct {
 	SHA256 string `json:"sha256"`
 }
 
-// maxScorerFile is the maximum size of a file in reward.command that has a digest. Scripts are smaller.
-const maxScorerFile = 64 << 20
-
-// ScorerOf describes the scorer of the settings.
-func ScorerOf(l *config.Loader, tokenizer string) (Scorer, error) {
-	s := Scorer{Kind: string(l.Config.Reward.Kind), Settings: map[string]json.RawMessage{}, Tokenizer: tokenizer}
+// ScorerOf describes the scorer of the settings, with the digests of its files.
+func ScorerOf(l *config.Loader, files map[string]string, tokenizer string) (Scorer, error) {
+	s := Scorer{Kind: string(l.Config.Reward.Kind), Settings: map[string]json.RawMessage{}, Files: files, Tokenizer: tokenizer}
 	for _, of := range l.Settings {
 		if name, ok := strings.CutPrefix(of.Key, "reward."); ok && name != "kind" && keptSetting(of.Key) {
 			raw, err := of.Json()
@@ -72,22 +68,6 @@ func ScorerOf(l *config.Loader, tokenizer string) (Scorer, error) {
 				return s, err
 			}
 			s.Settings[of.Key] = raw
-		}
-	}
-	if l.Config.Reward.Kind == config.RewardCommand {
-		for _, arg := range l.Config.Reward.Command {
-			if info, err := os.Stat(arg); err != nil || !info.Mode().IsRegular() || info.Size() > maxScorerFile {
-				continue
-			}
-			b, err := input.Read(arg, maxScorerFile, input.Wait)
-			if err != nil {
-				return s, exit.Usagef("reward.command: %w", err)
-			}
-			if s.Files == nil {
-				s.Files = map[string]string{}
-			}
-			sum := sha256.Sum256(b)
-			s.Files[arg] = hex.EncodeToString(sum[:])
 		}
 	}
 	b, err := json.Marshal(s)
