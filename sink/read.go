@@ -44,7 +44,8 @@ func ReadLog(dir string) (*Log, error) { return ReadLogIn(nil, dir, nil) }
 // If each is not nil, ReadLogIn is for logs with millions of samples. It passes every commit once
 // to each, in logical order. Merges are split into their commits, as [Commit.Originals] does. The
 // function owns its argument. The entries in Commits lack Groups and Samples. So the method Done of
-// such a Log returns no keys. The method Waiting rereads the entries if there is a write-ahead log.
+// such a Log returns no keys. The method Waiting rereads the entries if there is a write-ahead log, and
+// the method Stored rereads each entry.
 func ReadLogIn(objects store.Store, spool string, each func(*Commit)) (*Log, error) {
 	return readLog(locate(objects, nil, spool), "", each)
 }

@@ -155,10 +155,13 @@ var (
 func scoresOf(log *Log, name string) (*Scores, error) {
 	s := &Scores{Name: name, log: log, reasons: []string{""}}
 	known := map[string]uint16{"": 0}
-	var entries []scoreEntry
+	n := 0
+	for shard := range log.Shards(KindScores) {
+		n += int(shard.Rows)
+	}
+	entries := make([]scoreEntry, 0, n)
 	for shard := range log.Shards(KindScores) {
 		s.shards = append(s.shards, shard)
-		entries = slices.Grow(entries, int(shard.Rows))
 		row := uint32(0)
 		for r, err := range shardRows(log, shard, KindScores, 0, nil, scoreFacts().read) {
 			if err != nil {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -51,7 +50,7 @@ func makeRun(t *testing.T, samples, words int) string {
 		_, err := sink.Store(temp, sink.Config{RunID: "made", MaxShardBytes: 4 << 20}, madeSamples(tasks, size, prompt, answers))
 		return runfolder.Info{
 			ID: "made", Model: runfolder.DescribeModel(m), Tasks: runfolder.Tasks{SHA256: hex.EncodeToString(sum[:]), Tasks: tasks, Planned: samples},
-			Config: config.Values{"tokens": {"tokenizer": json.RawMessage(`"` + lettasim.ModelName + `"`)}},
+			Config: config.Values{"tokens": {"tokenizer": json.RawMessage(`"` + lettasim.ModelName + `"`)}, "output": {"shard_bytes": json.RawMessage(`"4MiB"`)}},
 		}, err
 	})
 	if err != nil {
@@ -91,62 +90,92 @@ func madeSamples(tasks, size int, prompt []int32, answers [2][]int32) iter.Seq2[
 	}
 }
 
-// rescoreMade scores a made run with the program. It returns the peak of its memory until the set is complete,
-// and its rate. The report, which is written afterwards, has gates of its own.
-func rescoreMade(t *testing.T, dir string, samples int) (peak int64, rate float64) {
+// A madeRescore is how a rescore of a made run went.
+type madeRescore struct {
+	peak int64   // of the resident memory until the set or the new run is complete
+	rate float64 // samples per second, with start and report
+	cpu  float64 // seconds per sample, with the scorer's processes
+}
+
+// rescoreMade scores a made run with the program. The report, which is written afterwards, has gates of its own.
+func rescoreMade(t *testing.T, dir string, samples int, args ...string) madeRescore {
 	t.Helper()
+	before := len(must(sink.ScoreSets(nil, dir))(t))
 	began := time.Now()
-	p := startProgram(t, "rollout", []string{"GOGC=25"}, "rescore", dir, "--reward", "number") // GOGC keeps resident memory close to used memory
+	p := startProgram(t, "rollout", []string{"GOGC=25"}, append([]string{"rescore", dir}, args...)...) // GOGC keeps resident memory close to used memory
+	peak := int64(0)
 	for commits := 0; p.alive(); time.Sleep(2 * time.Millisecond) {
-		entries, _ := filepath.Glob(filepath.Join(dir, "scores", "0001", "_commits", "0*.json"))
-		if n := len(entries); n > commits {
-			commits = n
-			if b, _ := os.ReadFile(entries[n-1]); bytes.Contains(b, []byte(`"kind":"sealed"`)) {
-				break
+		sets := must(sink.ScoreSets(nil, dir))(t)
+		if len(sets) > before {
+			entries, _ := filepath.Glob(filepath.Join(dir, "scores", sets[len(sets)-1], "_commits", "0*.json"))
+			if n := len(entries); n > commits {
+				commits = n
+				if b, _ := os.ReadFile(entries[n-1]); bytes.Contains(b, []byte(`"kind":"sealed"`)) {
+					break
+				}
 			}
 		}
 		peak = max(peak, resident(p.cmd.Process.Pid))
 	}
 	p.ends(t, time.Minute, exit.OK)
-	took := time.Since(began)
+	took, used := time.Since(began), p.cmd.ProcessState
 	if want := fmt.Sprintf("%s samples: %[1]s scored, mean reward 0.5", format.Count(int64(samples))); !strings.Contains(p.said(), want) {
 		t.Fatalf("no %q in %s", want, p.said())
 	}
-	return peak, float64(samples) / took.Seconds()
+	return madeRescore{peak, float64(samples) / took.Seconds(), (used.UserTime() + used.SystemTime()).Seconds() / float64(samples)}
 }
 
 // The memory of a rescore does not grow with the samples, except by what the groups, the tasks and the shards of the
-// log need.
+// log need, and the keys of a new run.
 func TestGateRescoreMemory(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes 10 seconds: run without -short")
+		t.Skip("takes 30 seconds: run without -short")
 	}
 	if raceEnabled || runtime.GOOS != "linux" {
 		t.Skip("reads the memory of a process, as Linux gives it, without the race detector")
 	}
-	const few, many, perSample = 20_000, 200_000, 150
-	small, _ := rescoreMade(t, makeRun(t, few, 4), few)
-	large, rate := rescoreMade(t, makeRun(t, many, 4), many)
-	t.Logf("%d samples: %.1f MB; %d samples: %.1f MB, %.0f samples/s", few, float64(small)/1e6, many, float64(large)/1e6, rate)
-	if most := small + (many-few)*perSample; large > most {
-		t.Errorf("%.1f MB, want at most %.1f MB", float64(large)/1e6, float64(most)/1e6)
+	const few, many = 40_000, 200_000
+	small, large := makeRun(t, few, 4), makeRun(t, many, 4)
+	for _, tt := range []struct {
+		name      string
+		perSample int64
+		args      func() []string
+	}{
+		{"--out", 150, func() []string { return []string{"--out", filepath.Join(t.TempDir(), "new")} }},
+		{"in place", 80, func() []string { return nil }},
+	} {
+		args := func() []string { return append(tt.args(), "--reward", "number") }
+		a, b := rescoreMade(t, small, few, args()...), rescoreMade(t, large, many, args()...)
+		t.Logf("%s: %d samples: %.1f MB; %d samples: %.1f MB, %.0f samples/s", tt.name, few, float64(a.peak)/1e6, many, float64(b.peak)/1e6, b.rate)
+		if most := a.peak + (many-few)*tt.perSample; b.peak > most {
+			t.Errorf("%s: %.1f MB, want at most %.1f MB", tt.name, float64(b.peak)/1e6, float64(most)/1e6)
+		}
 	}
 }
 
-// Samples of 2,000 tokens are scored far faster than any scorer needs.
+// Samples of 2,000 tokens are scored far faster than any scorer needs, also by a Python function.
 func TestGateRescoreRate(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		t.Skip("measures: run without -short and -race")
 	}
 	const samples = 4_000
 	dir := makeRun(t, samples, 1_980)
-	best := 0.0
-	for range 2 {
-		_, rate := rescoreMade(t, dir, samples)
-		best = math.Max(best, rate)
-	}
-	t.Logf("%.0f samples of 2,000 tokens per second, with start and report", best)
-	if best < 500 {
-		t.Errorf("%.0f samples per second, want 500", best)
+	function := writeFile(t, "score.py", []byte(`import re
+def score(sample):
+    numbers = re.findall(r"-?[0-9]+", sample["output"])
+    return float(bool(numbers) and numbers[-1] == sample["answer"])
+`))
+	t.Setenv("PATH", filepath.Dir(findPython(t))+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	for _, kind := range []string{"number", "python:" + function + ":score"} {
+		best := madeRescore{}
+		for range 2 {
+			if got := rescoreMade(t, dir, samples, "--reward", kind); got.rate > best.rate {
+				best = got
+			}
+		}
+		t.Logf("%.10s: %.0f samples of 2,000 tokens per second, with start and report; %.2f ms of CPU per sample", kind, best.rate, 1e3*best.cpu)
+		if best.rate < 500 {
+			t.Errorf("%.10s: %.0f samples per second, want 500", kind, best.rate)
+		}
 	}
 }

@@ -65,7 +65,7 @@ func (r *Rescore) childInfo() runfolder.Info {
 
 // copyRows writes the rows and failures of the run to dir, with the scores of the set in dir.
 func (r *Rescore) copyRows(ctx context.Context, dir string, info *runfolder.Info, mode fs.FileMode) error {
-	log, err := sink.ReadLog(r.dir)
+	log, err := sink.ReadLogIn(nil, r.dir, func(*sink.Commit) {}) // drops the lists of samples
 	if err != nil {
 		return runfolder.ReadError(r.dir, err)
 	}
@@ -74,7 +74,7 @@ func (r *Rescore) copyRows(ctx context.Context, dir string, info *runfolder.Info
 		return storage(err)
 	}
 	log.UseScores(scores)
-	cfg := sink.Config{RunID: info.ID, FS: sink.OSMode(mode)}
+	cfg := sink.Config{RunID: info.ID, FS: sink.OSMode(mode), MaxShardBytes: r.loader.Config.Output.ShardBytes}
 	if cfg.Meta, err = r.options.Meta(log); err != nil {
 		return runfolder.ReadError(r.dir, err)
 	}
