@@ -117,7 +117,7 @@ def reason(err, path):
     lines = [frame.lineno for frame in traceback.extract_tb(err.__traceback__) if frame.filename == path]
     if lines:
         text = f"{text[:LONGEST]} (line {lines[-1]})"
-    return text[:LONGEST + 20].encode("utf-8", "replace").decode()
+    return text[: LONGEST + 20].encode("utf-8", "replace").decode()
 
 
 main()

@@ -17,6 +17,7 @@ from made import Run, Sample, sealed
 
 import rollout
 from rollout import Where, advantages, collate, log
+from rollout.runs.scores import Scores
 
 SCHEMA = pa.schema(
     [("sample_key", pa.string()), ("reward", pa.float64()), ("reward_details", pa.string()), ("keep", pa.bool_()), ("keep_reason", pa.string())]
@@ -83,6 +84,15 @@ def test_the_newest_complete_set_counts(run: Run) -> None:
     table = log.table(run.dir)
     assert dict(zip(table["sample_key"].to_pylist(), table["reward"].to_pylist())) == new
     assert log.table(run.dir, columns=["reward"], scores="collected")["reward"].to_pylist() != table["reward"].to_pylist()
+    for scores, want in ((None, new), ("0002", new), ("collected", old)):
+        shards = log.shards(run.dir)
+        assert {r["sample_key"]: r["reward"] for s in shards for r in log.rows(s, scores=scores)} == want
+        found = [b for s in shards for b in log.batches(s, ["reward", "keep"], scores=scores)]
+        assert {tuple(b.schema.names) for b in found} == {("reward", "keep")}
+        assert set(v for b in found for v in b["reward"].to_pylist()) == set(want.values())
+        assert [b.schema.names for s in shards for b in log.batches(s, ["sample_key"], scores=scores)] == [["sample_key"]] * len(found)
+    with pytest.raises(ValueError, match="it has collected, 0001, 0002, 0003"):
+        log.rows(shards[0], scores="0003").__next__()
     for name in ("0003", "0004", "1", "../0001", ""):
         with pytest.raises(ValueError, match="it has collected, 0001, 0002, 0003"):
             rollout.Dataset(run.dir, scores=name)
@@ -129,6 +139,19 @@ def test_advantages_of_new_rewards(run: Run) -> None:
     assert (advantage() > 0).sum() == 2 and (advantage() < 0).sum() == 8
 
 
+def test_rows_read_a_set_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(run, "0001", {k: 1.0 for k in KEYS})
+    loads = []
+    read = Scores._read
+    monkeypatch.setattr(Scores, "_read", lambda self, columns: loads.append(columns) or read(self, columns))
+    for _ in range(2):
+        for shard in log.shards(run.dir):
+            assert sum(1 for _ in log.rows(shard, ["sample_key", "reward"])) == shard.rows
+    assert len(loads) == 1
+    write(run, "0002", {k: 2.0 for k in KEYS})
+    assert {r["reward"] for s in log.shards(run.dir) for r in log.rows(s)} == {2.0, None}
+
+
 def test_merges_do_not_move_scores(run: Run) -> None:
     write(run, "0001", {k: float(k[-1]) for k in KEYS})
     ds = rollout.Dataset(run.dir, where=Where(keep="keep"))
@@ -168,3 +191,22 @@ def test_the_program_scores_again(collect: Callable[..., Path], run_program: Cal
     assert ds.snapshot[0]["scores"] == "0001" and set(found.values()) == {0.0, 1.0}
     assert rewards(rollout.Dataset(folder.parent / "new")) == found
     assert set(rewards(rollout.Dataset(folder, scores="collected")).values()) == {1.0}
+
+
+def test_training_uses_a_python_scorer(collect: Callable[..., Path], run_program: Callable[..., str], tmp_path: Path) -> None:
+    """A function that compares the samples of a group decides which sample of a group is trained up."""
+    folder = collect("--reward", "number", "--samples", "4", "--tokenizer", "simulated")
+    file = tmp_path / "rank.py"
+    file.write_text("def rank(samples):\n    return [{'reward': float(i == 1), 'of': len(samples)} for i, _ in enumerate(samples)]\n")
+
+    def up() -> set[int]:
+        dataset = rollout.Dataset(folder)
+        (batch,) = dataset.batches(len(dataset), shuffle=False, collate=collate.padded(pad_id=0))
+        found = np.asarray(advantages.grpo(batch["reward"], batch["group"], batch["sample"], preset="trl"))
+        index = [r["sample_index"] for g in dataset for r in g.rows]
+        return {i for i, a in zip(index, found, strict=True) if a > 0}
+
+    assert up() == set()
+    run_program("rescore", folder, "--reward", f"python-group:{file}:rank")
+    assert up() == {1}
+    assert {r["reward_details"] for s in log.shards(folder) for r in log.rows(s)} == {'{"of":4}'}

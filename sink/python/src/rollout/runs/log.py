@@ -30,7 +30,7 @@ from rollout._types import Path, Row
 from rollout.errors import SEE_VERIFY, CorruptError
 from rollout.runs import _store as store
 from rollout.runs.entries import Entry, Log, corrupt_entry, entries
-from rollout.runs.scores import open_scores, scores_name
+from rollout.runs.scores import REPLACED, Scores, open_again, open_scores, scores_name
 
 Check = Literal["sha256", "size"]
 T = TypeVar("T")
@@ -219,12 +219,34 @@ def verify_once(shard: Shard, check: Check) -> None:
             del _checked[next(iter(_checked))]
 
 
-def batches(shard: Shard, columns: Sequence[str] | None = None, check: Check = "sha256") -> Iterator[pa.RecordBatch]:
+def batches(
+    shard: Shard, columns: Sequence[str] | None = None, check: Check = "sha256", *, scores: str | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the record batches of a shard; columns=None means all columns.
 
     The file is verified first; see check_shard. An Arrow shard is mapped into memory and its
     batches are views. A Parquet shard is decoded one row group at a time.
+
+    scores: the scores set whose rewards the rows get; see Dataset.
     """
+    scores_name(scores)
+    found = open_again(run_of(shard.path), scores) if shard.kind == "data" else None
+    return _scored(shard, columns, check, found)
+
+
+def _scored(shard: Shard, columns: Sequence[str] | None, check: Check, found: Scores | None) -> Iterator[pa.RecordBatch]:
+    texts("columns", columns, none=True)
+    if found is None or columns is not None and not set(columns) & set(REPLACED):
+        yield from _stored(shard, columns, check)
+        return
+    names = columns if columns is None or "sample_key" in columns else [*columns, "sample_key"]
+    for batch in _stored(shard, names, check):
+        batch = found.replaced(batch, found.index(batch["sample_key"]))
+        yield batch if columns is None else batch.select(list(columns))
+
+
+def _stored(shard: Shard, columns: Sequence[str] | None, check: Check) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a shard with the scores in the rows."""
 
     def opened(at: Shard, begin: int) -> tuple[Shard, int, Any]:
         verify_file(at, check)
@@ -271,15 +293,11 @@ def table(
     one_of("check", check, ("sha256", "size"))
     scores_name(scores)
     folders = {folder: open_scores(folder, scores) for folder in _folders(run_dir, 0)} if kind == "data" else {}
-    parts = []
-    for shard in shards(run_dir, kind):
-        found = folders.get(run_of(shard.path))
-        names = columns if columns is None or found is None or "sample_key" in columns else [*columns, "sample_key"]
-        for batch in batches(shard, names, check):
-            if found is not None:
-                batch = found.replaced(batch, found.index(batch["sample_key"]))
-            part = pa.Table.from_batches([batch]).replace_schema_metadata(None)
-            parts.append(part if columns is None else part.select(list(columns)))
+    parts = [
+        pa.Table.from_batches([batch]).replace_schema_metadata(None)
+        for shard in shards(run_dir, kind)
+        for batch in _scored(shard, columns, check, folders.get(run_of(shard.path)))
+    ]
     return pa.concat_tables(parts) if parts else pa.table({})
 
 
@@ -314,9 +332,12 @@ def numbers(column: pa.Array) -> npt.NDArray[Any]:
     return np.frombuffer(memory, dtype, len(column), column.offset * dtype.itemsize)
 
 
-def rows(shard: Shard, columns: Sequence[str] | None = None, *, check: Check = "sha256") -> Iterator[Row]:
-    """Yield the rows of a shard."""
-    for batch in batches(shard, columns, check):
+def rows(shard: Shard, columns: Sequence[str] | None = None, *, check: Check = "sha256", scores: str | None = None) -> Iterator[Row]:
+    """Yield the rows of a shard.
+
+    scores: the scores set whose rewards the rows get; see Dataset.
+    """
+    for batch in batches(shard, columns, check, scores=scores):
         get = {name: getter(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
         for i in range(batch.num_rows):
             yield {name: value(i) for name, value in get.items()}

@@ -53,13 +53,13 @@ class Scores:
         """Read the log. Report whether the set is complete."""
         self._folder = store.join(self.run_dir, "scores", self.name)
         log = Log(self._folder)
-        self._shards: list[tuple[str, int, int, str]] = []  # path, bytes, rows and digest
+        self.shards: list[tuple[str, int, int, str]] = []  # path, bytes, rows and digest
         while (entry := log.next_entry()) is not None:
             with corrupt_entry(self._folder, entry.body.get("seq")):
                 for s in entry.body["shards"]:
                     if s["kind"] != "scores":
                         raise ValueError(f"it names a shard of kind {s['kind']!r}")
-                    self._shards.append((store.join(self._folder, *s["path"].split("/")), s["bytes"], s["rows"], s["sha256"]))
+                    self.shards.append((store.join(self._folder, *s["path"].split("/")), s["bytes"], s["rows"], s["sha256"]))
         self.run_id = log.run_id or ""
         return log.sealed
 
@@ -81,7 +81,7 @@ class Scores:
 
     def _read(self, columns: list[str]) -> pa.Table:
         parts = []
-        for path, size, rows, sha256 in self._shards:
+        for path, size, rows, sha256 in self.shards:
             try:
                 if columns[0] == "sample_key" and (store.size(path), store.digest(path)) != (size, sha256):  # the first read of the file
                     raise CorruptError(f"{path}: the file is not the file that was committed{SEE_VERIFY}")
@@ -180,6 +180,20 @@ def open_scores(run_dir: str, name: str | None) -> Scores | None:
         have = ", ".join([COLLECTED, *names(run_dir)])
         raise ValueError(f"scores={name!r}: {run_dir} has no complete scores set with this name (it has {have})")
     return None
+
+
+_last: Scores | None = None
+
+
+def open_again(run_dir: str, name: str | None) -> Scores | None:
+    """Like open_scores, but for a function that is called for each shard: return the same object as the last
+    call if that was the same set, so that its scores are read only once."""
+    global _last
+    found, last = open_scores(run_dir, name), _last
+    if found is not None and last is not None and (last.run_dir, last.name, last.shards) == (found.run_dir, found.name, found.shards):
+        return last
+    _last = found
+    return found
 
 
 class ScoredSource:
