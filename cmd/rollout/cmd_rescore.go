@@ -54,7 +54,11 @@ If a setting is not given, rescore uses the setting of the run.`,
 		if err != nil {
 			return err
 		}
-		if err := run.NeedFolder("rescore"); err != nil {
+		hint := "copy the run to a folder and score it there"
+		if run.Fleet != nil {
+			hint = "rollout export and rollout import make a run in a folder, but without the answers of the tasks"
+		}
+		if err := run.NeedFolder("rescore", hint); err != nil {
 			return err
 		}
 		l, err := load(func(l *config.Loader) error {

@@ -57,7 +57,44 @@ func TestKeepTokenizer(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(path, "tokenizer.json.zst")); err != nil {
 		t.Error(err)
 	}
+	if err := model.CheckKept(path); err != nil {
+		t.Error(err)
+	}
+	for _, file := range must1(filepath.Glob(filepath.Join(path, "*")))(t) {
+		body := must1(os.ReadFile(file))(t)
+		for name, spoil := range map[string]func() error{
+			"a flipped byte": func() error {
+				body := append([]byte{}, body...)
+				body[len(body)/2] ^= 1
+				return os.WriteFile(file, body, 0o600)
+			},
+			"a cut file": func() error { return os.WriteFile(file, body[:len(body)-1], 0o600) },
+			"no file":    func() error { return os.Remove(file) },
+			"one more":   func() error { return os.WriteFile(filepath.Join(path, "more.json"), nil, 0o600) },
+		} {
+			if err := spoil(); err != nil {
+				t.Fatal(err)
+			}
+			if err := model.CheckKept(path); err == nil {
+				t.Errorf("%s: %s is not found", filepath.Base(file), name)
+			}
+			_ = os.Remove(filepath.Join(path, "more.json"))
+			if err := os.WriteFile(file, body, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	if left, _ := filepath.Glob(filepath.Join(dir, runfolder.TokenizerDir, ".tmp-*")); left != nil {
 		t.Errorf("leftovers %q", left)
+	}
+}
+
+func must1[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
 	}
 }

@@ -107,13 +107,16 @@ func (r *Run) openCopy() error {
 	return err
 }
 
-// NeedFolder returns an error if the run is not in a folder of its own. The parameter what needs one.
-func (r *Run) NeedFolder(what string) error {
-	if r.Dir == "" {
-		return exit.Hint(exit.Usagef("%s: supported only for a run in a folder, not for %s", what, r.Location),
-			"restore the damaged objects from a copy, or from their earlier versions if the bucket keeps versions")
+// NeedFolder returns an error if the run is not in a folder of its own. The parameter what needs one, and hint says what to do instead.
+func (r *Run) NeedFolder(what, hint string) error {
+	if r.Dir != "" {
+		return nil
 	}
-	return nil
+	kind := ""
+	if r.Fleet != nil {
+		kind = "the fleet "
+	}
+	return exit.Hint(exit.Usagef("%s: supported only for a run in a folder, not for %s%s", what, kind, r.Location), hint)
 }
 
 // Error adds the exit code, and the hint for damage, to an error from reading the run.

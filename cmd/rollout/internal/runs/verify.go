@@ -4,14 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// Verify verifies all datasets and scores sets. In a fleet, it also compares the samples of each partition with its tasks. The
+// Verify verifies all datasets, the scores sets and the copy of the tokenizer. In a fleet, it also compares the samples of each partition with its tasks. The
 // error has an exit code.
 func (r *Run) Verify(ctx context.Context, o sink.VerifyOptions) (sum sink.VerifyReport, err error) {
 	reports := make([]sink.VerifyReport, len(r.Datasets))
@@ -35,7 +41,11 @@ func (r *Run) Verify(ctx context.Context, o sink.VerifyOptions) (sum sink.Verify
 		return sum, r.Error(err)
 	}
 	if len(reports) == 1 && r.Fleet == nil {
-		return reports[0], r.verifyScores(&reports[0])
+		err := r.verifyScores(&reports[0])
+		if err == nil {
+			err = r.verifyTokenizer(&reports[0])
+		}
+		return reports[0], err
 	}
 	for i := range reports {
 		add(&sum, &reports[i], &r.Datasets[i], o.MaxProblems)
@@ -61,6 +71,30 @@ func (r *Run) verifyScores(report *sink.VerifyReport) error {
 			report.Problems, report.ProblemCount = append(report.Problems, err), report.ProblemCount+1
 		default:
 			return r.Error(err)
+		}
+	}
+	return nil
+}
+
+// verifyTokenizer verifies the run's copies of its tokenizer, and adds the damage to the report.
+func (r *Run) verifyTokenizer(report *sink.VerifyReport) error {
+	if r.Dir == "" {
+		return nil
+	}
+	all, err := os.ReadDir(filepath.Join(r.Dir, runfolder.TokenizerDir))
+	if errors.Is(err, fs.ErrNotExist) { // an import, or a run without a tokenizer
+		return nil
+	}
+	if err != nil {
+		return exit.With(exit.Storage, err)
+	}
+	for _, e := range all {
+		if strings.HasPrefix(e.Name(), ".") { // a copy that a killed process left
+			continue
+		}
+		if err := model.CheckKept(filepath.Join(r.Dir, runfolder.TokenizerDir, e.Name())); err != nil {
+			damage := &sink.CorruptError{Path: runfolder.TokenizerDir + "/" + e.Name(), Row: -1, Err: err}
+			report.Problems, report.ProblemCount = append(report.Problems, damage), report.ProblemCount+1
 		}
 	}
 	return nil
