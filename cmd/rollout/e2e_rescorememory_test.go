@@ -165,7 +165,7 @@ def score(sample):
     numbers = re.findall(r"-?[0-9]+", sample["output"])
     return float(bool(numbers) and numbers[-1] == sample["answer"])
 `))
-	t.Setenv("PATH", filepath.Dir(findPython(t))+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	t.Setenv("PATH", os.Getenv("PATH")+string(filepath.ListSeparator)+filepath.Dir(findPython(t)))
 	for _, kind := range []string{"number", "python:" + function + ":score"} {
 		best := madeRescore{}
 		for range 2 {
