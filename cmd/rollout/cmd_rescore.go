@@ -39,6 +39,8 @@ same command continues. With --out, rescore leaves RUN as it is and creates a ne
 If a setting is not given, rescore uses the setting of the run.`,
 		Annotations: exits("Exit status: 0 all samples are scored, 2 usage error, 3 some samples were not scored, within --fail-on-error, 4 more than that, 6 storage failed, 7 RUN is not a run folder or has no rows, 8 another process uses RUN, 9 RUN is damaged, 130 interrupted."),
 		Example: `  rollout rescore run1 --reward exact
+  rollout rescore run1 --reward python:score.py:score
+  rollout rescore run1 --reward python-group:rank.py:rank
   rollout rescore run1 -c rewards.yaml
   rollout rescore run1 --reward number --out run2`,
 		Args: exactArgs("RUN"),

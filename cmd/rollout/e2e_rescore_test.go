@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -220,4 +221,39 @@ func decoded(t *testing.T, text string) (fields map[string]any) {
 	t.Helper()
 	noError(t, json.Unmarshal([]byte(text), &fields))
 	return fields
+}
+
+// A rescore with a scorer of groups is killed between two groups, and the same command continues with whole groups.
+func TestRescoreGroupsKilled(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("needs python3")
+	}
+	bin := failpointProgram(t)
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
+	dir, args := collectArgs(t, sim, serveSim(t, sim), 20, "--samples", "4", "--tokenizer", lettasim.ModelName, "--quiet", "--preflight", "connect")
+	mustRun(t, exit.OK, args...)
+	function := writeFile(t, "rank.py", []byte("def rank(samples):\n    return [{'reward': i / len(samples), 'of': len(samples)} for i, s in enumerate(samples)]\n"))
+	rescore := []string{"rescore", dir, "--reward", "python-group:" + function + ":rank"}
+	mustRun(t, exit.OK, rescore...)
+	want, shards := rewardsOf(t, dir), setShards(t, dir, "0001")
+	for key, reward := range want {
+		if index := key[strings.LastIndexByte(key, '-')+1:]; reward != map[string]string{"0": "0", "1": "0.25", "2": "0.5", "3": "0.75"}[index] {
+			t.Errorf("%s has the reward %s", key, reward)
+		}
+	}
+	if len(want) < 60 {
+		t.Fatalf("%d samples have rows", len(want))
+	}
+	for _, step := range []failpoint.Name{failpoint.ScoresAdded + ":30", failpoint.ShardVerified, failpoint.CommitLinked, failpoint.CommitWritten + ":2"} {
+		noError(t, os.RemoveAll(filepath.Join(dir, "scores")))
+		startProgram(t, bin, []string{"ROLLOUT_FAILPOINT=" + string(step)}, rescore...).ends(t, time.Minute, -1)
+		mustRun(t, exit.OK, rescore...)
+		if got := rewardsOf(t, dir); !maps.Equal(got, want) {
+			t.Errorf("%s: rewards differ", step)
+		}
+		if again := setShards(t, dir, "0001"); !slices.Equal(again, shards) {
+			t.Errorf("%s: shards %q, want %q", step, again, shards)
+		}
+	}
 }

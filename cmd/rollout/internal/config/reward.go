@@ -169,7 +169,7 @@ func componentSchema() map[string]any {
 }
 
 func componentsSetting(key string, to *[]Component) *Setting {
-	kept := json.RawMessage("{}")
+	var kept json.RawMessage
 	s := structured(key, yaml.MappingNode, func(raw json.RawMessage) error {
 		if err := unambiguous(raw); err != nil {
 			return err
