@@ -56,6 +56,7 @@ type CommandConfig struct {
 // line. The rollout then gets no reward, because the state of the program is unknown. A line that
 // was not requested is detected before the next request, so no rollout gets the reward of another
 // rollout.
+// If several requests in a row fail, each restart waits up to 250 ms.
 //
 // When a process is killed, its process group is killed too. The group includes all its children,
 // except children that created their own group.
