@@ -70,7 +70,8 @@ type Checker interface {
 // A Scorer scores finished rollouts.
 type Scorer interface {
 	// Score returns the reward. If Score returns an error or a value that is not finite, the reward
-	// is null and reward_details contains the error. The sample does not fail.
+	// is null, and reward_details contains the error and the returned details; see [Settle]. The
+	// sample does not fail.
 	Score(ctx context.Context, t *Task, r *Reply) (Reward, error)
 }
 

@@ -44,17 +44,12 @@ func (a *attempt) score(ctx context.Context, s *tokenize.Sample, r *Reply, calls
 	if ctx.Err() == context.Canceled {
 		return context.Cause(ctx)
 	}
-	if v := reward.Value; err == nil && v != nil && (math.IsNaN(*v) || math.IsInf(*v, 0)) {
-		err = fmt.Errorf("the scorer returned %v, want a finite number", *v)
-	}
+	reward, err = Settle(reward, err)
 	if err != nil && r.Redact != nil {
 		err = &redactedError{r.Redact(err.Error()), err}
 	}
 	if err := a.w.c.scored(a.Attempt, err); err != nil {
 		return err
-	}
-	if err != nil {
-		reward = Reward{Details: errorDetails(err)}
 	}
 	if reward.Value != nil {
 		s.Reward = new(*reward.Value)
@@ -103,12 +98,28 @@ func (c *Collector) scored(a Attempt, err error) error {
 	return stop
 }
 
-func errorDetails(err error) json.RawMessage {
-	raw, merr := json.Marshal(struct {
-		Error string `json:"error"`
-	}{line(err)})
-	if merr != nil {
-		return nil
+// Settle returns the reward to store for the result of a Scorer. The error states why the sample is not
+// scored: it is err, or the value is not finite. The reward is then nil, and the details have the member
+// "error" in addition to the members that the Scorer returned.
+func Settle(r Reward, err error) (Reward, error) {
+	if v := r.Value; err == nil && v != nil && (math.IsNaN(*v) || math.IsInf(*v, 0)) {
+		err = fmt.Errorf("the scorer returned %v, want a finite number", *v)
 	}
-	return raw
+	if err == nil {
+		return r, nil
+	}
+	members := map[string]json.RawMessage{}
+	if json.Unmarshal(r.Details, &members) != nil || members == nil {
+		members = map[string]json.RawMessage{}
+	}
+	text, merr := json.Marshal(line(err))
+	if merr != nil {
+		return Reward{}, err // cannot happen, because line is valid UTF-8
+	}
+	members["error"] = text
+	raw, merr := json.Marshal(members)
+	if merr != nil {
+		return Reward{}, err // cannot happen, because the members were decoded from JSON
+	}
+	return Reward{Details: raw}, err
 }

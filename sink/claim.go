@@ -61,6 +61,7 @@ func ReadEnd(objects store.Store, known End) (End, error) {
 // A sequence checks that the entries of a log are consistent with each other.
 type sequence struct {
 	runID  string   // if empty, add sets it to the run id of the first entry
+	scores bool     // whether it is the log of a scores set
 	claims []Commit // in the order of their numbers
 	last   int64    // highest number
 	sealed int64    // number of the sealed entry, or 0
@@ -88,6 +89,11 @@ func (s *sequence) add(c *Commit) error {
 	}
 	if c.RunID != s.runID {
 		return fmt.Errorf("the entry belongs to run %q, but the log belongs to run %q", c.RunID, s.runID)
+	}
+	for _, of := range c.Shards {
+		if (of.Kind == KindScores) != s.scores {
+			return fmt.Errorf("the entry names the shard %s, but the log cannot have a shard of kind %s", of.Path, of.Kind)
+		}
 	}
 	claim, epoch := s.latest(c.Seq)
 	for _, r := range c.Replaces {

@@ -109,6 +109,7 @@
 //	RUN/README.md                            the dataset card, for people and load_dataset
 //	RUN/{wal,data,failures,_commits}/.tmp-*  files being written, or leftovers
 //	RUN/orphans/                             files that recovery and repair set aside
+//	RUN/scores/0001/{scores,_commits}/       a scores set; see below
 //
 // No two commits have the same n in the names of their shards. In the name of a merged shard, m
 // replaces 0, and n is the number of the first entry that the merge replaces. If the epoch is not
@@ -195,6 +196,20 @@
 // the shard in memory, or in an unnamed temporary file in the system's folder if the shard is larger
 // than 8 MB. For one row of a Parquet shard, a reader fetches only the footer and the row group if
 // the store keeps the shard's SHA-256; see [Log.Row].
+//
+// # Scores
+//
+// A scores set has new scores for the samples of a run. The folder of a set contains a commit log of
+// its own, with the same entries and the same steps of a commit. A [ScoresWriter] writes the set. Its
+// shards are always Parquet. They have the kind scores, and their rows are of type [StoredScore]. The
+// entries have no samples, because the shards contain the keys. There is no write-ahead log, because
+// an interrupted process computes the scores again. OpenScores removes its leftovers. A sealed entry
+// ends the log. Without this entry, the set is not complete, and [ReadScores] does not read it.
+//
+// The names of the sets are numbers. Readers use the newest complete set ([Log.UseScores]). The
+// scores replace the columns reward, reward_details, keep and keep_reason of all rows of a sample.
+// The rows themselves do not change, and merges do not affect the scores, because a score belongs to
+// a key. If a set lacks a sample, the sample was collected later, and its reward is null.
 //
 // # Merges
 //
@@ -470,6 +485,7 @@
 //	recovery                recover.go, lost.go; repair.go repairs a damaged dataset
 //	readers                 follow.go (the logical order), read.go (Log), moved.go, peek.go (one row),
 //	                        waiting.go, ledger.go, groups.go, hasrows.go
+//	scores sets             scores.go writes them, scoresread.go reads them
 //	a copy of a dataset     store.go
 //	checks                  check.go, verify.go, verifybucket.go, verifyshard.go, verifywal.go,
 //	                        verifyfiles.go

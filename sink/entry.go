@@ -105,7 +105,7 @@ func (c *Commit) check(seq int64) error {
 	if err := c.checkKind(); err != nil {
 		return err
 	}
-	var kinds [1 + KindFailures]int64
+	var kinds [1 + KindScores]int64
 	for _, s := range c.Shards {
 		if kinds[s.Kind] > 0 {
 			return fmt.Errorf("two shards of kind %s", s.Kind)

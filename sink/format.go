@@ -35,7 +35,7 @@ func (f Format) ext() string {
 	return ".parquet"
 }
 
-// A Kind is the kind of rows that a shard contains: data or failures.
+// A Kind is the kind of rows that a shard contains: data, failures or scores.
 type Kind uint8
 
 const (
@@ -43,9 +43,12 @@ const (
 	KindData Kind = iota
 	// KindFailures means that the rows must not be trained on. Their type is StoredFailure.
 	KindFailures
+	// KindScores means that the rows are scores of samples, of type StoredScore. Only the log of a
+	// scores set names such shards.
+	KindScores
 )
 
-var kinds = enum.List[Kind]{Noun: "kind of shard", Words: []string{KindData: "data", KindFailures: "failures"}}
+var kinds = enum.List[Kind]{Noun: "kind of shard", Words: []string{KindData: "data", KindFailures: "failures", KindScores: "scores"}}
 
 // String returns the kind's name as it appears in commits. The folder that contains shards of this
 // kind has the same name.

@@ -66,6 +66,11 @@ func linesOf(tb testing.TB, log *sink.Log) (lines []string) {
 			lines = append(lines, fmt.Sprintf("%d %s %s/%d %d %d %q %d of %d %s", c.Seq, c.CreatedAt, s.Key, s.Attempt, s.Rows, s.Failures, c.Groups[s.Group].ID, s.Index, c.Groups[s.Group].Size, s.Class))
 		}
 	}
+	return append(lines, storedOf(tb, log)...)
+}
+
+func storedOf(tb testing.TB, log *sink.Log) (lines []string) {
+	tb.Helper()
 	for s := range each(tb, log.Stored()) {
 		lines = append(lines, string(bits(nil, reflect.ValueOf(s))))
 	}
@@ -100,10 +105,17 @@ func bits(dst []byte, v reflect.Value) []byte {
 	return fmt.Appendf(dst, "%v ", v)
 }
 
-// sameLogical compares the content of a folder with want.
+// sameLogical compares the content of a folder with want. It also reads the samples with a log that drops its lists.
 func sameLogical(tb testing.TB, dir string, want []string) {
 	tb.Helper()
 	got := logicalOf(tb, dir)
+	dropped, err := sink.ReadLogIn(nil, dir, func(*sink.Commit) {})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if a, b := storedOf(tb, readLog(tb, dir)), storedOf(tb, dropped); !slices.Equal(a, b) {
+		tb.Fatalf("a log without lists yields %d parts of samples, want %d, or others", len(b), len(a))
+	}
 	for i := range max(len(got), len(want)) {
 		if i >= len(got) || i >= len(want) || got[i] != want[i] {
 			tb.Fatalf("line %d of %d and %d:\n%.300s\nwant:\n%.300s", i, len(got), len(want), append(got, make([]string, len(want))...)[i], append(want, make([]string, len(got))...)[i])

@@ -23,6 +23,8 @@ type Log struct {
 	given int64         // number of the last commit passed to each
 	known seqSet        // numbers of the entries that were read or replaced
 
+	scores *Scores // if not nil, replaces the scores in the rows; see UseScores
+
 	// These fields are only used in a bucket.
 	shards      []store.Info  // the shards that CheckSizes has listed
 	replaced    []string      // if not nil, the paths of the shards of replaced entries
@@ -42,7 +44,8 @@ func ReadLog(dir string) (*Log, error) { return ReadLogIn(nil, dir, nil) }
 // If each is not nil, ReadLogIn is for logs with millions of samples. It passes every commit once
 // to each, in logical order. Merges are split into their commits, as [Commit.Originals] does. The
 // function owns its argument. The entries in Commits lack Groups and Samples. So the method Done of
-// such a Log returns no keys. The method Waiting rereads the entries if there is a write-ahead log.
+// such a Log returns no keys. The method Waiting rereads the entries if there is a write-ahead log, and
+// the method Stored rereads each entry.
 func ReadLogIn(objects store.Store, spool string, each func(*Commit)) (*Log, error) {
 	return readLog(locate(objects, nil, spool), "", each)
 }
@@ -150,6 +153,7 @@ func shardRows[T any](
 			yield(nil, l.readError(s.Path, fmt.Errorf("shard of kind %s, want %s", s.Kind, kind)))
 			return
 		}
+		var scoreErr error // it concerns another file
 		err := l.factsOf(s, func(f io.ReaderAt, in rowRange) error {
 			left := int64(-1) // -1: read to the end of the file
 			if in.rows < in.shard.Rows {
@@ -158,6 +162,11 @@ func shardRows[T any](
 			in.skip += n
 			ended := false // the caller ended the iteration
 			more := func(row *T) bool {
+				if r, ok := any(row).(*StoredRow); ok {
+					if scoreErr = l.scores.apply(r, others == nil); scoreErr != nil {
+						return false
+					}
+				}
 				left--
 				ended = !yield(row, nil)
 				return !ended && left != 0
@@ -170,11 +179,14 @@ func shardRows[T any](
 			} else {
 				err = fmt.Errorf("format %s cannot store failures", in.shard.Format)
 			}
-			if err == nil && !ended && left > 0 {
+			if err == nil && !ended && left > 0 && scoreErr == nil {
 				err = fmt.Errorf("the last %d rows are missing", left)
 			}
 			return err
 		})
+		if scoreErr != nil {
+			err = scoreErr
+		}
 		if err != nil {
 			yield(nil, err)
 		}

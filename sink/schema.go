@@ -16,7 +16,7 @@ const (
 	metaKind          = "rollout.kind"
 )
 
-type shardMeta [1 + KindFailures]map[string]string
+type shardMeta [1 + KindScores]map[string]string
 
 // metaOf returns the metadata for the shards of each kind. It consists of the package's own pairs
 // and the pairs in config.
@@ -136,6 +136,17 @@ type StoredRow struct {
 	// if Judge did not decide.
 	Keep       *bool   `parquet:"keep,optional" read:"facts"`
 	KeepReason *string `parquet:"keep_reason,optional" read:"facts"`
+}
+
+// A StoredScore is one row of a shard in a scores set: the score of a sample that has rows. It
+// replaces the values of the columns with the same names in all rows of the sample.
+type StoredScore struct {
+	SampleKey string `parquet:"sample_key" read:"facts"`
+	// Reward is finite, or nil if the sample could not be scored.
+	Reward        *float64 `parquet:"reward,optional" read:"facts"`
+	RewardDetails *string  `parquet:"reward_details,optional"` // JSON
+	Keep          *bool    `parquet:"keep,optional" read:"facts"`
+	KeepReason    *string  `parquet:"keep_reason,optional" read:"facts"`
 }
 
 // A StoredFailure is one row of a failure shard. It describes a sample, or a call of a sample,

@@ -30,7 +30,15 @@ type StoredSample struct {
 func (l *Log) Stored(kinds ...Kind) iter.Seq2[*StoredSample, error] {
 	return func(yield func(*StoredSample, error) bool) {
 		for i := range l.Commits {
-			more, err := l.storedCommit(&l.Commits[i], kinds, func(s *StoredSample) bool { return yield(s, nil) })
+			c, more, err := &l.Commits[i], false, error(nil)
+			if l.each != nil { // its samples were dropped
+				var read Commit
+				read, _, err = l.readCommit(c.Seq)
+				c = &read
+			}
+			if err == nil {
+				more, err = l.storedCommit(c, kinds, func(s *StoredSample) bool { return yield(s, nil) })
+			}
 			if err != nil {
 				yield(nil, err)
 			}

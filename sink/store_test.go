@@ -48,6 +48,9 @@ func TestStoreAgain(t *testing.T) {
 			if a, b := keys(log), keys(readLog(t, again)); !slices.Equal(a, b) || len(a) < 50 {
 				t.Errorf("the order is %q, was %q", b, a)
 			}
+			if a, b := keys(log), keys(got(sink.ReadLogIn(nil, dir, func(*sink.Commit) {}))(t)); !slices.Equal(a, b) {
+				t.Errorf("a log without lists yields %q, want %q", b, a)
+			}
 			if _, err := sink.Store(t.TempDir(), sink.Config{Store: store.Folder(sink.OS(), again), Epoch: 1}, log.Stored()); err == nil || !strings.Contains(err.Error(), "Config.Store") {
 				t.Errorf("Store into a store: %v", err)
 			}

@@ -51,7 +51,13 @@ func (l *Log) Waiting() iter.Seq2[WaitingSample, error] {
 					more = yield(WaitingSample{}, corruptSegment(name, part.corrupt))
 				case !known.has(part.sample):
 					known.add(part.sample.Key, part.sample.Attempt, failed(part.sample))
-					more = yield(waiting(part.sample), nil)
+					w := waiting(part.sample)
+					for i := range w.Rows {
+						if err := l.scores.apply(&w.Rows[i], true); err != nil {
+							return err
+						}
+					}
+					more = yield(w, nil)
 				}
 				if !more {
 					return stop

@@ -27,6 +27,7 @@ import (
 
 type exportOptions struct {
 	rowFilter
+	scores    string
 	out, kind string
 	to        string
 	tokenizer string
@@ -86,6 +87,7 @@ export fails, so that no row is missing without an error.`,
 	values(cmd, "to", cobra.ShellCompDirectiveNoFileComp, exportFormats()...)
 	f.StringVar(&o.kind, "kind", "data", "with jsonl, `KIND` of rows to write: data, failures or all")
 	f.StringVar(&o.tokenizer, "tokenizer", "", "decode tokens with the tokenizer in `DIR` (default: the run's tokenizer)")
+	f.StringVar(&o.scores, "scores", "", scoresUsage)
 	f.StringVar(&o.task, "task", "", "write only rows of the task with this `ID`")
 	values(cmd, "kind", cobra.ShellCompDirectiveNoFileComp, "data", "failures", "all")
 	f.StringVar(&o.group, "group", "", "write only rows of the group with this `ID`")
@@ -110,6 +112,7 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 	if err != nil {
 		return err
 	}
+	run.Scores = o.scores
 	logs, damage, err := run.Logs(ctx)
 	if err == nil {
 		err = run.Damage(damage) // no row can be missing without an error

@@ -30,6 +30,7 @@ import (
 
 type inspectOptions struct {
 	rowFilter
+	scores                  string
 	row, limit              int
 	tokenizer               string
 	failures, asJSON, whole bool
@@ -99,6 +100,7 @@ with the recorded digest.`,
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.row, "row", -1, "show row `N` of the table, counted from 0")
+	f.StringVar(&o.scores, "scores", "", scoresUsage)
 	f.StringVar(&o.task, "task", "", "show only rows of the task with this `ID`; --row N counts only these rows")
 	f.StringVar(&o.group, "group", "", "show only rows of the group with this `ID`; --row N counts only these rows")
 	f.StringVar(&o.key, "key", "", "show only rows of the sample with this short or full `KEY`; --row N counts only these rows")
@@ -121,6 +123,7 @@ func (p *program) inspect(ctx context.Context, dir string, o *inspectOptions) er
 	if err != nil {
 		return err
 	}
+	run.Scores = o.scores
 	logs, damage, err := run.Logs(ctx)
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 )
 
 type reportOptions struct {
+	scores string
 	html   string
 	asJSON bool
 	pass   float64
@@ -48,6 +49,7 @@ self-contained. Without flags, report prints a short version.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return p.showReport(cmd.Context(), args[0], &o) },
 	}
 	f := cmd.Flags()
+	f.StringVar(&o.scores, "scores", "", scoresUsage)
 	f.StringVar(&o.html, "html", "", "write the page to `FILE`; - is standard output")
 	f.BoolVar(&o.asJSON, "json", false, "print the whole report as one JSON object")
 	f.Float64Var(&o.pass, "pass", report.DefaultPass, "count a reward of at least `X` as a pass, for pass@k")
@@ -65,6 +67,7 @@ func (p *program) showReport(ctx context.Context, dir string, o *reportOptions) 
 	if err != nil {
 		return err
 	}
+	run.Scores = o.scores
 	r, err := run.Report(ctx, o.pass)
 	if err != nil {
 		return err

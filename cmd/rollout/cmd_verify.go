@@ -26,11 +26,11 @@ func (p *program) verifyCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify RUN",
 		Short: "check the integrity of a run",
-		Long: `Check the integrity of a run: run.json and the tasks are unchanged; the commit log has no
-gap, and its entries belong to this run and have valid checksums; every shard exists with
-its checksum and row count; no sample is duplicated, and every row satisfies the
-invariants; the write-ahead log and the journal are readable. verify changes nothing, and
-can check a run in progress.
+		Long: `Check the integrity of a run: run.json, the tasks and the copy of the tokenizer are
+unchanged; the commit log has no gap, and its entries belong to this run and have valid
+checksums; every shard exists with its checksum and row count; no sample is duplicated, and
+every row satisfies the invariants; the scores sets, the write-ahead log and the journal are
+readable. verify changes nothing, and can check a run in progress.
 
 RUN is a folder, or the URL of a fleet or of a copied run. In a fleet, the samples of each partition
 are also compared with its tasks.
@@ -54,7 +54,7 @@ again. Damaged shards and commits cannot be repaired.`,
 				return exit.Hint(exit.Usagef("--dry-run needs --repair"), "without --repair, verify never changes a file")
 			}
 			if repair {
-				if err := run.NeedFolder("--repair"); err != nil {
+				if err := run.NeedFolder("--repair", "restore the damaged objects from a copy, or from their earlier versions if the bucket keeps versions"); err != nil {
 					return err
 				}
 				damaged, err := p.repair(args[0], dryRun)

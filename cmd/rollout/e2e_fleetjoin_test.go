@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -22,7 +23,7 @@ func TestFleetJoin(t *testing.T) {
 	}
 	contains(t, mustRun(t, exit.OK, plan("--tasks", list, "--partitions", "4")...).stderr, "planned 5 samples in ")
 	planned, err := os.ReadFile(filepath.Join(at, "fleet.json"))
-	must(t, err)
+	noError(t, err)
 	for _, tt := range []struct {
 		text  string
 		flags []string
@@ -37,8 +38,28 @@ func TestFleetJoin(t *testing.T) {
 	contains(t, mustRun(t, exit.OK, plan("--tasks", list)...).stderr, "found the same plan of 5 samples in ")
 	mustRun(t, exit.OK, plan("--tasks", list, "--partitions", "4", "--max-in-flight", "3")...)
 	now, err := os.ReadFile(filepath.Join(at, "fleet.json"))
-	must(t, err)
+	noError(t, err)
 	if !bytes.Equal(now, planned) {
 		t.Errorf("fleet.json has changed:\n%s", now)
 	}
+}
+
+// Each worker scores with the Python function that the fleet was planned with.
+func TestFleetPython(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("needs python3")
+	}
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
+	dir, list := t.TempDir(), writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4}))
+	at, spool := filepath.Join(dir, "store"), filepath.Join(dir, "spool")
+	const function = "def score(sample):\n    return 0.25\n"
+	score := writeFile(t, "score.py", []byte(function))
+	mustRun(t, exit.OK, "plan", "--server", serveSim(t, sim), "--model", simModel, "--tasks", list, "--out", at, "--reward", "python:"+score+":score")
+	noError(t, os.WriteFile(score, []byte("def score(sample):\n    return 0.5\n"), 0o600))
+	work := []string{"work", at, "--spool", spool, "--preflight", "connect"}
+	contains(t, mustRun(t, exit.Folder, work...).stderr, "reward.kind: "+score+" has sha256 ")
+	noError(t, os.WriteFile(score, []byte(function), 0o600))
+	mustRun(t, exit.OK, work...)
+	contains(t, mustRun(t, exit.OK, "report", at).stdout, "mean 0.25, std 0 over 4 samples")
 }

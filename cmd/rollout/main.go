@@ -116,6 +116,7 @@ func (p *program) rootCmd() *cobra.Command {
 		p.viewCmd(),
 		p.exportCmd(),
 		p.importCmd(),
+		p.rescoreCmd(),
 		p.verifyCmd(),
 		p.failuresCmd(),
 		p.stepsCmd(),

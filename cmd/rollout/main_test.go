@@ -70,6 +70,9 @@ func TestScripts(t *testing.T) {
 			e.Setenv("CONFIGS", configs)
 			e.Setenv("TOKENIZERS", filepath.Join(filepath.Dir(exchanges), "tokenizers"))
 			e.Setenv("TMPDIR", e.WorkDir)
+			if python := os.Getenv("ROLLOUT_PYTHON"); python != "" { // its folder has a python3; last, because it can have another rollout
+				e.Setenv("PATH", e.Getenv("PATH")+string(filepath.ListSeparator)+filepath.Dir(must(filepath.Abs(python))(t)))
+			}
 			e.Setenv("AWS_ENDPOINT_URL", storetest.Nowhere)
 			return nil
 		},

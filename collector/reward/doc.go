@@ -1,4 +1,4 @@
-// Package reward scores finished rollouts. Each scorer is a collector.Scorer:
+// Package reward scores finished rollouts. These scorers are a collector.Scorer:
 //
 //	Exact     the output is the answer
 //	Contains  the output contains the answer
@@ -6,8 +6,12 @@
 //	Number    the last number in the output equals the answer
 //	JSON      a value inside the output's JSON equals the answer
 //	Command   an external program decides
+//	Python    a Python function decides
 //
-// All scorers except Command return 1 or 0. The output is the text of the model's last message. If
+// PythonGroup is a [GroupScorer]: a Python function that scores all samples of a group together.
+// [Components] adds up the rewards of several scorers.
+//
+// Exact, Contains, Regex, Number and JSON return 1 or 0. The output is the text of the model's last message. If
 // collector.Config has a Splitter, the output does not include the reasoning. If a scorer cannot
 // score a sample, it returns an error. The reward is then null, not 0, and the sample is kept. If
 // the task has no answer, the error wraps collector.ErrNoAnswer. Check returns the same error

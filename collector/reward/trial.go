@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"math"
 
 	"github.com/rollout-rl/rollout/collector"
 )
@@ -20,32 +18,60 @@ type Trial struct {
 	Workdir string
 }
 
+// trialOutput is the output of a trial sample if the task has no answer.
+const trialOutput = "trial"
+
 // Try scores a trial sample of a task, to detect mistakes in the scorer before a run begins. In the
 // reply of the sample, Trial is true. The output is the answer of the task, or "trial" if the task
 // has no answer. Try returns an error if the scorer does not return a finite reward. It returns nil
 // if the scorer returns collector.ErrNoAnswer.
-func Try(ctx context.Context, s collector.Scorer, t *collector.Task, trial Trial) (err error) {
-	r := &collector.Reply{Trial: true, Output: "trial", Workdir: trial.Workdir}
+func Try(ctx context.Context, s collector.Scorer, t *collector.Task, trial Trial) error {
+	r, err := trial.reply(t, answerOf(t))
+	if err != nil {
+		return err
+	}
+	return tried(Each(s).ScoreGroup(ctx, []Rollout{{t, r}}))
+}
+
+// TryGroup is like Try, but with a group of two trial samples. The output of the second one is "trial".
+func TryGroup(ctx context.Context, s GroupScorer, t *collector.Task, trial Trial) error {
+	var group []Rollout
+	for _, output := range []string{answerOf(t), trialOutput} {
+		r, err := trial.reply(t, output)
+		if err != nil {
+			return err
+		}
+		group = append(group, Rollout{t, r})
+	}
+	return tried(s.ScoreGroup(ctx, group))
+}
+
+func answerOf(t *collector.Task) string {
+	if t.Answer == nil {
+		return trialOutput
+	}
+	return *t.Answer
+}
+
+func (trial *Trial) reply(t *collector.Task, output string) (r *collector.Reply, err error) {
+	r = &collector.Reply{Trial: true, Output: output, Text: output, Workdir: trial.Workdir}
 	if r.Workdir != "" {
 		r.ExitCode = new(int)
 	}
-	if t.Answer != nil {
-		r.Output = *t.Answer
-	}
-	r.Text = r.Output
-	if r.Messages, err = sampleConversation(t, r.Output, trial.Chat); err != nil {
-		return err
-	}
-	reward, err := s.Score(ctx, t, r)
-	switch {
-	case errors.Is(err, collector.ErrNoAnswer):
-		return nil
-	case err != nil:
-		return err
-	case reward.Value == nil:
-		return errors.New("the scorer returned no reward")
-	case math.IsNaN(*reward.Value) || math.IsInf(*reward.Value, 0):
-		return fmt.Errorf("the scorer returned %v, want a finite number", *reward.Value)
+	r.Messages, err = sampleConversation(t, output, trial.Chat)
+	return r, err
+}
+
+func tried(results []Result) error {
+	for _, result := range results {
+		reward, err := collector.Settle(result.Reward, result.Err)
+		switch {
+		case errors.Is(err, collector.ErrNoAnswer):
+		case err != nil:
+			return err
+		case reward.Value == nil:
+			return errors.New("the scorer returned no reward")
+		}
 	}
 	return nil
 }

@@ -43,6 +43,16 @@ const (
 	MergeMoved     Name = "merge.moved"     // all replaced shards have been moved, but no replaced entries
 )
 
+// Only rescore reaches these steps.
+const (
+	ScoresMade    Name = "scores.made"    // the folder of a scores set has its description, but no log
+	ScoresCleared Name = "scores.cleared" // leftovers of the set have been removed
+	ScoresAdded   Name = "scores.added"   // a score is in the open shard
+)
+
+// ScoreNames returns the steps that only rescore reaches.
+func ScoreNames() []Name { return []Name{ScoresMade, ScoresCleared, ScoresAdded} }
+
 // GroupNames returns the steps that only runs with Config.CommitGroups reach.
 func GroupNames() []Name {
 	return []Name{RecoverKept, MergeStarted, MergeWritten, MergeCommitted, MergeMoving, MergeMoved}

@@ -55,7 +55,7 @@ def entries(run: Path, out: Path) -> Iterator[Given]:
     yield Given("Where of versions", Where, stale, {"policy_version": COUNT, "max_staleness": COUNT, "unknown_version": POLICY})
     dataset = {
         "runs": [5, None, [], [5], b"run", "", "none", {"a": 1}], "where": ["x", 5, {"keep": "drop"}], "columns": TEXTS, "check": WORD,
-        "follow": BOOL, "timeout": SECONDS,
+        "follow": BOOL, "timeout": SECONDS, "scores": ["0001", "x", 5, ["0001"]],
     }  # fmt: skip
     yield Given("Dataset", lambda runs=run, **more: rollout.Dataset(runs, **{"follow": True, **more}), {}, dataset)
     yield Given("Dataset.batches", ds.batches, {"groups": 1, "rank": 0, "world_size": 1}, {
@@ -66,7 +66,7 @@ def entries(run: Path, out: Path) -> Iterator[Given]:
     yield Given("DataLoader", lambda **k: rollout.DataLoader(**k), {"batches": ds.batches(1, rank=0, world_size=1)}, {"batches": ["x", None, [1]], "num_workers": COUNT})
     yield Given("Dataset.row", ds.row, {"which": 0}, {"which": ["x", 1.5, None, True, ("g-0",), (1, 0)]}, ("run",))
     yield Given("Following", rollout.Following, {"run": run}, {
-        "run": PATH, "where": ["x"], "columns": TEXTS, "check": WORD, "timeout": SECONDS, "interval": SECONDS, "idle": FUNCTION, "left_out": FUNCTION,
+        "run": PATH, "where": ["x"], "columns": TEXTS, "check": WORD, "timeout": SECONDS, "interval": SECONDS, "idle": FUNCTION, "left_out": FUNCTION, "scores": ["0001", "x", 5, ["0001"]],
         "after": [5, "x", {}, {"run_id": "r", "seq": 1.5, "groups": 0}, {"run_id": "r", "seq": -1, "groups": 0}],
     })  # fmt: skip
     layout = {"null_reward": WORD, "dtypes": ["x", 5, {"x": "int8"}, {"input_ids": "int8"}, {"input_ids": "x"}, {5: "int8"}]}
@@ -119,7 +119,7 @@ def entries(run: Path, out: Path) -> Iterator[Given]:
         yield Given(kind.__name__, lambda config=None, kind=kind, **k: kind(config, **k), {"config": run}, run_or_settings | more)
     yield Given("log.shards", log.shards, {"run_dir": run}, {"run_dir": PATH, "kind": WORD, "after": COUNT})
     yield Given("log.commits", log.commits, {"run_dir": run}, {"run_dir": PATH, "after": COUNT})
-    yield Given("log.table", log.table, {"run_dir": run}, {"run_dir": PATH, "kind": WORD, "columns": TEXTS, "check": WORD})
+    yield Given("log.table", log.table, {"run_dir": run}, {"run_dir": PATH, "kind": WORD, "columns": TEXTS, "check": WORD, "scores": ["0001", "x", 5]})
     for name, read in (("log.rows", log.rows), ("log.batches", log.batches)):
         yield Given(name, lambda read=read, **k: list(read(shard, **k)), {}, {"columns": TEXTS, "check": WORD})
     yield Given("log.check_shard", lambda **k: log.check_shard(shard, **k), {}, {"check": WORD})

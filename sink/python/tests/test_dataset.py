@@ -211,7 +211,7 @@ def test_states_that_do_not_fit(tmp_path: Path) -> None:
         ({**state, "next": None}, "the state is not from"),
         ({**state, "version": 2}, "version 2"),
         ({**state, "worker": [1, 2]}, "worker 1 of 2"),
-        ({**state, "snapshot": [{"run_id": "r", "seq": 4}]}, "entry 3, but the state includes entry 4"),
+        ({**state, "snapshot": [{"run_id": "r", "seq": 4, "scores": "collected"}]}, "entry 3, but the state includes entry 4"),
     ):
         with pytest.raises(rollout.StateError, match=says):
             batches.load_state_dict(bad)  # type: ignore[arg-type]

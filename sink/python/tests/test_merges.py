@@ -81,7 +81,7 @@ def test_a_log_says_the_same_after_merges(commits: list[list[Sample]], how: list
         run.finish()
         assert held(late) == held(early) == held(rollout.Dataset(run.dir, where=where)) == held(want)
         for seq in range(len(commits) + 1):
-            then = [{"run_id": "r", "seq": seq}]
+            then = [{"run_id": "r", "seq": seq, "scores": "collected"}]
             assert held(late.at(then)) == held(want.at(then))
         keys = [s["key"] for entry in log.commits(run.dir) for s in entry["samples"]]
         assert keys == [s["key"] for entry in log.commits(plain.dir) for s in entry["samples"]]

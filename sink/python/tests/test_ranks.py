@@ -129,4 +129,4 @@ def test_ranks_share_a_snapshot_as_the_readme_does(tmp_path: Path) -> None:
         for process in processes:
             process.kill()
             process.wait()
-    assert said == ["2 [{'run_id': 'r', 'seq': 2}] {}\n"] * 2
+    assert said == ["2 [{'run_id': 'r', 'seq': 2, 'scores': 'collected'}] {}\n"] * 2

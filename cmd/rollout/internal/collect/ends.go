@@ -86,7 +86,7 @@ func (e *ends) stopNow(cause error, stop func(error)) {
 	h.Say("stopping: %v; writing finished samples; interrupt again to exit now", cause)
 	stop(cause)
 	e.stopTasks(whyStop)
-	e.plan.settings.kill() // otherwise a program started by the scorer could block the end of the run indefinitely
+	e.plan.settings.scoring.Kill() // otherwise a program started by the scorer could block the end of the run indefinitely
 }
 
 // exitNow handles the third interrupt. Finished samples are already in the folder.
@@ -103,7 +103,7 @@ func (e *ends) orphaned() {
 // the run.
 func (e *ends) abort(outcome, format string) {
 	e.plan.host.Log.Warn("end", "outcome", outcome, "exit", exit.Interrupted)
-	e.plan.settings.kill()
+	e.plan.settings.scoring.Kill()
 	e.plan.host.abort(format, e.plan.resumeCommand())
 }
 

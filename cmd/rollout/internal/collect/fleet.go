@@ -64,6 +64,12 @@ func (f *Fleet) check(p *planning) error {
 	}
 	info := runfolder.Info{Config: f.Config, Identity: f.Identity, Model: f.Model}
 	bad := runfolder.Changes(p.loader, &info, p.identity, p.settings.model, true)
+	// The rewards of two functions must not mix. The files of a command can differ, because an interpreter can.
+	for _, s := range p.config.Reward.Scorers() {
+		if file, _, _ := s.Kind.Python(); file != "" && f.Identity.ScorerFiles[file] != p.identity.ScorerFiles[file] {
+			bad = append(bad, fmt.Errorf("reward.kind: %s has %s, but the fleet has %s", file, runfolder.ShortDigest(p.identity.ScorerFiles[file]), cmp.Or(runfolder.ShortDigest(f.Identity.ScorerFiles[file]), "no such file")))
+		}
+	}
 	const key = "tasks.samples"
 	if s := p.loader.ByKey[key]; string(f.Config["tasks"]["samples"]) != strconv.Itoa(p.config.Tasks.Samples) {
 		bad = append(bad, fmt.Errorf("%s: the fleet has %s, but you set %d%s", key, f.Config["tasks"]["samples"], p.config.Tasks.Samples, s.Given()))
@@ -120,7 +126,10 @@ func PlanFleet(ctx context.Context, h *Host, l *config.Loader, objects store.Sto
 	}
 	delete(info.Config["tasks"], "file") // paths of this machine
 	delete(info.Config["output"], "dir")
-	f = &fleet.Fleet{ID: info.ID, CreatedAt: info.CreatedAt, Program: version.Read().Version, Identity: p.identity, Model: p.settings.model, Config: info.Config}
+	if info.Model != nil {
+		info.Model.Files = "" // a fleet keeps no copy of the tokenizer
+	}
+	f = &fleet.Fleet{ID: info.ID, CreatedAt: info.CreatedAt, Program: version.Read().Version, Identity: p.identity, Model: info.Model, Config: info.Config}
 	f.TasksSHA256 = info.Tasks.SHA256
 	err = fleet.Plan(objects, f, cmp.Or(n, fleet.DefaultPartitions(p.tasks.Tasks)), p.planned(), temp)
 	if join && errors.Is(err, fs.ErrExist) {

@@ -75,6 +75,9 @@ func (o *Opened) record() (err error) {
 	} else {
 		err = p.folder.Create(p.info, p.tasks)
 	}
+	if err == nil && p.settings.files != nil && p.options.Fleet == nil {
+		err = p.folder.KeepTokenizer(p.settings.files)
+	}
 	if err != nil {
 		return err
 	}

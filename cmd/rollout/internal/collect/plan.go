@@ -15,7 +15,6 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/taps"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/harness"
 	"github.com/rollout-rl/rollout/collector/letta"
@@ -104,14 +103,14 @@ func (p *planning) readSettings(context.Context) (err error) {
 	if p.settings, err = newSettings(p.config, p.taps.Index(), h.Others()); err != nil {
 		return err
 	}
-	h.atClose(p.settings.close)
-	h.onAbort(p.settings.kill)
+	h.atClose(p.settings.scoring.Close)
+	h.onAbort(p.settings.scoring.Kill)
 	if p.options.RetryFailed && p.loader.ByKey["run.tail"].Given() == "" {
 		// --retry-failed explicitly requests the failed samples, so the run's tail policy must not
 		// cut them.
 		p.settings.collector.Tail = collector.Tail{}
 	}
-	p.identity, err = runfolder.IdentityOf(p.loader, p.settings.model)
+	p.identity, err = runfolder.IdentityOf(p.loader, p.settings.model, p.settings.scoring.Files)
 	return err
 }
 
@@ -140,8 +139,7 @@ const (
 )
 
 func (p *Plan) tryScorer(ctx context.Context, task *collector.Task) error {
-	scorer := p.settings.collector.Scorer
-	if scorer == nil {
+	if p.settings.scoring.Scorer == nil {
 		return nil
 	}
 	p.host.phase.Store(phaseScorer)
@@ -154,11 +152,7 @@ func (p *Plan) tryScorer(ctx context.Context, task *collector.Task) error {
 		defer os.RemoveAll(dir) //nolint:errcheck // an empty folder below the system's temporary folder does no harm
 		trial.Workdir = dir
 	}
-	if err := reward.Try(ctx, scorer, task, trial); err != nil {
-		return exit.Hint(exit.Usagef("reward.kind %s: the scorer failed on a trial sample of task %s: %w", p.config.Reward.Kind, termsafe.Text(task.ID, 40), err),
-			"the scorer must return a finite number for a sample with \"trial\": true; for the fields, see the section \"A reward\" in cmd/rollout/README.md")
-	}
-	return nil
+	return p.settings.scoring.Try(ctx, task, trial)
 }
 
 // tryServers makes one model call for the task on every server that has not yet passed such a trial

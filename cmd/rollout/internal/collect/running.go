@@ -16,6 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/scoring"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
@@ -99,7 +100,7 @@ func (r *Running) configure() (cfg collector.Config, err error) {
 	if cfg.Left = o.journal.Resume(o.held); cfg.Left == nil && cfg.RetryFailed {
 		cfg.Left = o.journal.Left // no sample has failed, so there is nothing to retry
 	}
-	cfg.MaxUnscored = maxUnscored(p.config, p.info.Tasks.Planned)
+	cfg.MaxUnscored = scoring.MaxUnscored(p.config, p.info.Tasks.Planned)
 	cfg.Logger, cfg.Events = r.host.Log.Logger, r.host.Events(o.leftovers.Finished)
 	cfg.Events.SampleDone = func(key string, err error) {
 		if err == nil { // if the sample failed, keep its agents

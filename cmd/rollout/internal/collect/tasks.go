@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/taps"
@@ -90,6 +91,9 @@ func (p *planning) readTasksAgain(fit *tasks.Fit, skipped func(error)) error {
 	bad := runfolder.Changes(p.loader, &p.earlier.Info, p.identity, now, rows)
 	if bad == nil && !had.Same(now) {
 		p.host.Note("prompts are now rebuilt with tokenizer %s (before: %s)", cmp.Or(runfolder.ShortDigest(now.Tokenizer()), "none"), cmp.Or(runfolder.ShortDigest(had.Tokenizer()), "none"))
+	}
+	if changed := p.earlier.Info.Identity.ScorerChanges(p.identity); bad == nil && changed != nil && rows {
+		p.host.Note("the scorer changed: %s. Earlier samples keep their rewards; rollout rescore %s scores all samples with the new one", strings.Join(changed, "; "), format.Shell(p.dir()))
 	}
 	set, more, err := p.earlier.ReadTasks(p.loader, fit, p.host.Stdin, skipped, p.options.arriving())
 	if err == nil {

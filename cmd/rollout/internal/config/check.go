@@ -54,11 +54,8 @@ func (c *Config) check(where func(key string) string) exit.Complaints {
 		"cannot be used with tokens.prompts %s; set tokens.prompts to auto or tap, or remove tokens.tap", prompts)
 	complain(t.OneEngine && t.PolicyVersion.URL.Reveal() == "", "tokens.one_engine", "needs a URL in tokens.policy_version")
 	r := &c.Reward
-	_, err := regexp.Compile(r.Pattern)
-	complain(r.Kind == RewardRegex && r.Pattern == "", "reward.pattern", "required if reward.kind is regex")
-	complain(r.Kind == RewardRegex && err != nil, "reward.pattern", "%v", err)
-	complain(r.Kind == RewardJSON && r.Path == "", "reward.path", "required if reward.kind is json")
-	complain(r.Kind == RewardCommand && len(r.Command) == 0, "reward.command", "required if reward.kind is command")
+	r.check("reward.", complain)
+	complain(r.Kind == RewardComponents && len(r.Components) == 0, "reward.components", "required if reward.kind is components")
 	complain(r.MinStd > 0 && r.Kind == RewardNone, "reward.min_std", "requires reward.kind, because it compares rewards")
 	complain(r.MinStd > 0 && c.Tasks.Samples == 1, "reward.min_std", "requires tasks.samples > 1, because it compares the rewards of a group")
 	c.checkRuns(complain)

@@ -110,17 +110,7 @@ type Config struct {
 		OneEngine                bool
 		PolicyVersionDelay       time.Duration
 	}
-	Reward struct {
-		Kind             Reward
-		Pattern, Path    string
-		Command          []string
-		Processes        int
-		Timeout          time.Duration // timeout of one score from a command
-		Tolerance        float64
-		IgnoreCase       bool
-		IncludeReasoning bool
-		MinStd           float64 // minimum standard deviation of a group's rewards; 0: no filter
-	}
+	Reward RewardConfig
 	Output struct {
 		Dir        string
 		Format     sink.Format
@@ -145,6 +135,16 @@ type Config struct {
 		MetricsAddr    string // empty: metrics are not served
 		MetricsPprof   bool
 	}
+}
+
+// A RewardConfig contains the settings reward.*.
+type RewardConfig struct {
+	Scorer
+	Components       []Component // of RewardComponents, in the order of their names
+	Processes        int
+	Timeout          time.Duration // timeout of one score from a program
+	IncludeReasoning bool
+	MinStd           float64 // minimum standard deviation of a group's rewards; 0: no filter
 }
 
 // Groups reports whether the run commits whole groups even without --stream.

@@ -147,8 +147,8 @@ func AddFlags(cmd *cobra.Command, getenv func(string) string, environ []string, 
 			added.NoOptDefVal = "true"
 		}
 		given[s.Key] = f
-		if s.enum != nil {
-			_ = cmd.RegisterFlagCompletionFunc(s.flag, cobra.FixedCompletions(s.enum, cobra.ShellCompDirectiveNoFileComp)) // cannot fail, because the flag exists
+		if words := slices.Concat(s.enum, s.words); words != nil {
+			_ = cmd.RegisterFlagCompletionFunc(s.flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // cannot fail, because the flag exists
 		}
 	}
 	return func(then ...func(*Loader) error) (*Loader, error) {

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // Resolved returns the whole configuration by section. The result is safe to store and show,
@@ -65,6 +67,9 @@ func (s *Setting) schema() map[string]any {
 		d["type"], d["additionalProperties"] = "object", map[string]any{"type": "string"}
 	default:
 		switch {
+		case s.items != nil && s.node == yaml.MappingNode:
+			d["type"], d["additionalProperties"] = "object", s.items
+			return d
 		case s.items != nil:
 			d["type"], d["items"] = "array", s.items
 			return d

@@ -21,6 +21,8 @@ type Setting struct {
 	doc  string
 	arg  string   // name of the value in help text: "N", "DIR", …
 	enum []string // allowed values; nil if any value is allowed
+	// words are values, or their beginnings, for a shell's completion. Other values are allowed.
+	words []string
 
 	// set parses one string. For a list, each call after reset adds one element.
 	set   func(text string) error
@@ -30,7 +32,7 @@ type Setting struct {
 	object func(json.RawMessage) error
 	node   yaml.Kind
 	texts  bool           // true: convert scalars to strings before object is called
-	items  map[string]any // JSON Schema of an element; nil if the elements are plain text
+	items  map[string]any // JSON Schema of an element or of a member; nil if it is plain text or any value
 	// get returns the value as its JSON type: string, int64, float64, bool, []string,
 	// map[string]string, json.RawMessage, Secret or servers.
 	get func() any

@@ -69,20 +69,6 @@ func (c *Config) Require() tokenize.Grade {
 	return tokenize.CountVerified
 }
 
-// Reward is the kind of scorer that scores finished samples.
-type Reward string
-
-// Values of reward.kind.
-const (
-	RewardNone     Reward = "none"
-	RewardExact    Reward = "exact"
-	RewardContains Reward = "contains"
-	RewardRegex    Reward = "regex"
-	RewardNumber   Reward = "number"
-	RewardJSON     Reward = "json"
-	RewardCommand  Reward = "command"
-)
-
 // Preflight is the kind of check that is made before a run begins.
 type Preflight string
 

@@ -133,9 +133,7 @@ func InFlight(c *config.Config, planned int, m Machine) (each []int, why string)
 		because(format, args...)
 	}
 	spare := uint64(SpareFiles)
-	if c.Reward.Kind == config.RewardCommand {
-		spare += 3 * uint64(c.Reward.Processes)
-	}
+	spare += 3 * uint64(c.Reward.Processes) * uint64(c.Reward.Programs())
 	lower(m.Files-min(m.Files, spare), "the limit on open files is %d (ulimit -n)", m.Files)
 	if m.memory > 0 {
 		lower(m.memory/2/bytesInFlight, "%s of memory is free, and samples in flight can use at most half", format.Bytes(int64(min(m.memory, math.MaxInt64))))

@@ -22,12 +22,12 @@ const maxEngineFile = 4 << 20
 //
 // SGLang stops at the ids in generation_config.json, at the ids in config.json, and at the
 // tokenizer's end-of-text token. The vocabulary size is in config.json.
-func readEngine(dir string, m *prompt.Model) error {
-	config, err := readJSON(dir, "config.json")
+func readEngine(files *source, m *prompt.Model) error {
+	config, err := readJSON(files, "config.json")
 	if err != nil {
 		return err
 	}
-	generation, err := readJSON(dir, "generation_config.json")
+	generation, err := readJSON(files, "generation_config.json")
 	if err != nil {
 		return err
 	}
@@ -76,8 +76,8 @@ func ids(v chat.Value) []int32 {
 
 // readJSON reads a JSON object from a file in the folder. Like Python, it accepts NaN and Infinity.
 // It returns nil if the file does not exist.
-func readJSON(dir, name string) (*chat.Map, error) {
-	b, err := read(open(dir), func(files fs.FS) ([]byte, error) {
+func readJSON(from *source, name string) (*chat.Map, error) {
+	b, err := read(from, func(files fs.FS) ([]byte, error) {
 		f, err := files.Open(name)
 		if err != nil {
 			return nil, err

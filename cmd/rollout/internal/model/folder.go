@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,12 +22,30 @@ import (
 // its server is dead.
 const silence = 30 * time.Second
 
-// open returns the files in a model's folder, or the files of the simulated model.
-func open(dir string) fs.FS {
+// A source contains the files in a model's folder, or the files of the simulated model. It records the
+// names of the files that were opened.
+type source struct {
+	fs.FS
+	mu     sync.Mutex
+	opened map[string]bool
+}
+
+func open(dir string) *source {
+	s := &source{FS: os.DirFS(dir), opened: map[string]bool{}}
 	if dir == lettasim.ModelName {
-		return lettasim.Model()
+		s.FS = lettasim.Model()
 	}
-	return os.DirFS(dir)
+	return s
+}
+
+// Stat and ReadDir do not open the file: the open of a named pipe would block.
+func (s *source) Stat(name string) (fs.FileInfo, error)      { return fs.Stat(s.FS, name) }
+func (s *source) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(s.FS, name) }
+
+func (s *source) record(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opened[name] = true
 }
 
 // read passes the files to the function load and returns its results. If one file system call takes
@@ -37,6 +56,7 @@ func read[T any](files fs.FS, load func(fs.FS) (T, error)) (T, error) {
 		err   error
 	}
 	f := &folder{files: files}
+	f.source, _ = files.(*source)
 	done := make(chan result, 1) // buffered, because read might have returned
 	go func() {                  // a blocked system call cannot be interrupted; the program ends soon after the error
 		v, err := load(f)
@@ -62,6 +82,7 @@ func read[T any](files fs.FS, load func(fs.FS) (T, error)) (T, error) {
 type folder struct {
 	files   fs.FS
 	pending atomic.Pointer[pendingCall] // nil if no call is pending
+	source  *source                     // records the names of opened files; nil in tests
 }
 
 type pendingCall struct {
@@ -124,6 +145,14 @@ func (f *folder) ReadDir(name string) ([]fs.DirEntry, error) {
 
 // Open opens the file or, if only a compressed file exists, the compressed file.
 func (f *folder) Open(name string) (fs.File, error) {
+	file, err := f.openAny(name)
+	if err == nil && f.source != nil {
+		f.source.record(name)
+	}
+	return file, err
+}
+
+func (f *folder) openAny(name string) (fs.File, error) {
 	file, err := f.open(name)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return file, err

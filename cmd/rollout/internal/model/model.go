@@ -25,11 +25,26 @@ import (
 // stands for the model of `rollout simulate`. Errors begin with key, which is the setting or flag
 // that specified the folder.
 func Load(key, dir string, experimental bool, releases []chat.Transformers) (*prompt.Model, error) {
-	tokenizer, err := LoadTokenizer(key, dir, experimental, releases)
+	m, _, err := LoadFiles(key, dir, experimental, releases)
+	return m, err
+}
+
+// LoadFiles is like Load. It also returns the files that were read.
+func LoadFiles(key, dir string, experimental bool, releases []chat.Transformers) (*prompt.Model, *Files, error) {
+	files := open(dir)
+	m, err := load(key, dir, files, experimental, releases)
+	if err != nil {
+		return nil, nil, err
+	}
+	return m, files.kept(), nil
+}
+
+func load(key, dir string, files *source, experimental bool, releases []chat.Transformers) (*prompt.Model, error) {
+	tokenizer, err := loadTokenizer(key, dir, files, experimental, releases)
 	if err != nil {
 		return nil, err
 	}
-	templates, err := LoadTemplates(key, dir)
+	templates, err := loadTemplates(key, dir, files)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +55,7 @@ func Load(key, dir string, experimental bool, releases []chat.Transformers) (*pr
 			key, dir, chat.DefaultName, strings.Join(templates.Names(), ", "))
 	}
 	m := &prompt.Model{Template: template, Tokenizer: tokenizer}
-	if err := readEngine(dir, m); err != nil {
+	if err := readEngine(files, m); err != nil {
 		return nil, exit.Usagef("%s: %s: %w", key, dir, err)
 	}
 	return m, nil
@@ -51,7 +66,11 @@ func Load(key, dir string, experimental bool, releases []chat.Transformers) (*pr
 // versions of the transformers library that the server might use. If it is nil, the server might
 // use any version.
 func LoadTokenizer(key, dir string, experimental bool, releases []chat.Transformers) (*bpe.Tokenizer, error) {
-	tokenizer, err := read(open(dir), func(files fs.FS) (*bpe.Tokenizer, error) {
+	return loadTokenizer(key, dir, open(dir), experimental, releases)
+}
+
+func loadTokenizer(key, dir string, files *source, experimental bool, releases []chat.Transformers) (*bpe.Tokenizer, error) {
+	tokenizer, err := read(files, func(files fs.FS) (*bpe.Tokenizer, error) {
 		return bpe.Load(files, bpe.Options{Experimental: experimental, Releases: releases})
 	})
 	switch {
@@ -85,8 +104,10 @@ func noTokenizer(key, dir string, err error) error {
 }
 
 // LoadTemplates reads a model's chat templates from its folder.
-func LoadTemplates(key, dir string) (*chat.Set, error) {
-	templates, err := read(open(dir), func(files fs.FS) (*chat.Set, error) {
+func LoadTemplates(key, dir string) (*chat.Set, error) { return loadTemplates(key, dir, open(dir)) }
+
+func loadTemplates(key, dir string, files *source) (*chat.Set, error) {
+	templates, err := read(files, func(files fs.FS) (*chat.Set, error) {
 		return chat.Load(files, chat.Options{})
 	})
 	if err != nil {

@@ -295,7 +295,7 @@ func TestReadEngine(t *testing.T) {
 		templates, err := LoadTemplates("--tokenizer", dir)
 		must(t, err)
 		m := &prompt.Model{Tokenizer: bpetest.Tokenizer(t, cmp.Or(tt.model, "qwen3")), Template: templates.For(true)}
-		err = readEngine(dir, m)
+		err = readEngine(open(dir), m)
 		switch {
 		case tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)):
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.err)

@@ -24,7 +24,7 @@ func (k keys) has(key string) bool {
 // readLogs reads the commit logs, or the log of the run in dir. The result done contains the keys of the samples
 // that are done. The result filtered counts the samples with keep=false by reason. The result
 // entries is a digest of everything that the log records about samples and shards.
-func readLogs(dir string, source Source) (_ []*sink.Log, done keys, filtered map[string]int, entries string, err error) {
+func readLogs(dir string, source Source, scores *sink.Scores) (_ []*sink.Log, done keys, filtered map[string]int, entries string, err error) {
 	sum := sha256.New()
 	if source == nil {
 		source = func(each func(*sink.Commit)) ([]*sink.Log, error) {
@@ -38,11 +38,17 @@ func readLogs(dir string, source Source) (_ []*sink.Log, done keys, filtered map
 			s := &c.Samples[i]
 			if !s.Failed() {
 				done = append(done, sink.IDOf(s.Key))
-				if s.Filtered != "" {
+				reason := s.Filtered
+				if scores != nil {
+					if now, ok := scores.Filtered(s.Key); ok {
+						reason = now
+					}
+				}
+				if reason != "" {
 					if filtered == nil {
 						filtered = map[string]int{}
 					}
-					filtered[s.Filtered]++
+					filtered[reason]++
 				}
 			}
 		}
@@ -50,6 +56,9 @@ func readLogs(dir string, source Source) (_ []*sink.Log, done keys, filtered map
 	})
 	if err != nil {
 		return nil, nil, nil, "", err
+	}
+	for _, log := range logs {
+		log.UseScores(scores)
 	}
 	slices.SortFunc(done, sink.KeyID.Compare)
 	return logs, slices.Compact(done), filtered, hex.EncodeToString(sum.Sum(nil)), nil
@@ -82,7 +91,7 @@ func basisOf(r *Report, run *Run, entries string) string {
 	if n := r.Coverage.Unstarted; n != nil {
 		unstarted = *n
 	}
-	return fmt.Sprintf("%s/%d/%d/%d/%v/%s", run.Program, r.Version, run.Planned, unstarted, run.Pass, entries)
+	return fmt.Sprintf("%s/%d/%d/%d/%v/%s/%s", run.Program, r.Version, run.Planned, unstarted, run.Pass, entries, r.Scores)
 }
 
 // takeOver copies the numbers about samples from the last report. It does so only if both reports

@@ -33,6 +33,8 @@ type Run struct {
 	// Last is the previous report, or nil. If its Basis is still valid, Read reuses its numbers
 	// about samples and only checks that every shard still has its recorded digest.
 	Last *Report
+	// Scores are the scores that replace those in the rows, or nil.
+	Scores *sink.Scores
 	// Partitions is the number of partitions of a fleet, and otherwise 0.
 	Partitions int
 	// Logs reads the commit logs. The default is the log in the folder of the run.
@@ -73,13 +75,16 @@ func Read(dir string, run Run) (*Report, error) {
 const maxTries = 3
 
 func read(dir string, run Run) (*Report, []*sink.Log, error) {
-	logs, done, filtered, entries, err := readLogs(dir, run.Logs)
+	logs, done, filtered, entries, err := readLogs(dir, run.Logs, run.Scores)
 	if err != nil {
 		return nil, nil, err
 	}
 	r := &Report{
 		Version: Version, RunID: run.ID, CreatedAt: run.CreatedAt.UTC(), WrittenAt: run.Now.UTC(), Program: run.Program,
 		Model: run.Model, Servers: run.Servers, Tasks: run.Tasks, Partitions: run.Partitions, LastInvocation: run.LastInvocation,
+	}
+	if run.Scores != nil {
+		r.Scores = run.Scores.Name
 	}
 	r.Coverage.Planned, r.Filtered = run.Planned, filtered
 	r.Storage, r.Balance = storageOf(logs), balanceOf(logs)

@@ -39,6 +39,9 @@ type Report struct {
 	Model   string   `json:"model,omitempty"`
 	Servers []string `json:"servers,omitempty"`
 	Tasks   int      `json:"tasks"`
+	// Scores is the name of the scores set that the rewards come from. It is empty if they come from the
+	// collection.
+	Scores string `json:"scores,omitempty"`
 	// Partitions is the number of partitions with tasks, if the run is a fleet.
 	Partitions int `json:"partitions,omitempty"`
 

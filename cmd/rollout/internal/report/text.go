@@ -45,6 +45,9 @@ func Text(r *Report) string {
 	} else {
 		line("reward", "none: no sample was scored")
 	}
+	if r.Scores != "" {
+		line("", "the rewards come from scores set %s (rollout rescore)", r.Scores)
+	}
 	if l := r.Lag; l != nil && len(l.Groups) > 0 {
 		line("lag", "%s", l.text())
 	}

@@ -8,6 +8,8 @@
 //	  tasks.jsonl    snapshot.go   the validated tasks; adding tasks on resume
 //	                 tasklog.go    tasks that arrive during the run
 //	  report.json    report.go     the report for programs; report.html is for people
+//	  tokenizer/     tokenizer.go  the files of the tokenizer and the chat template
+//	  scores/        scores.go     scores sets of rollout rescore; package sink owns their logs
 //	  journal/       package journal: attempts, and the work that servers might still be doing
 //	  logs/          one file per invocation
 //	  the rest       package sink: the dataset
@@ -188,8 +190,8 @@ func (f *Folder) Abandon() error {
 	return errors.Join(err, f.close())
 }
 
-// openRun locks the folder of an existing run and removes its temporary files.
-func openRun(dir string, mode fs.FileMode) (*Folder, error) {
+// OpenRun locks the folder of an existing run and removes its temporary files.
+func OpenRun(dir string, mode fs.FileMode) (*Folder, error) {
 	if err := Need(dir); err != nil {
 		return nil, err
 	}
@@ -258,6 +260,9 @@ func (f *Folder) writeJSON(name string, v any) error {
 func (f *Folder) TasksPath() string { return filepath.Join(f.Dir, TasksFile) }
 
 func (f *Folder) close() error { return f.lock.Close() }
+
+// Close releases the lock.
+func (f *Folder) Close() error { return f.close() }
 
 // writeFile writes dir/name atomically and durably, through a temporary file.
 func writeFile(dir, name string, mode fs.FileMode, write func(io.Writer) error) error {

@@ -193,7 +193,7 @@ func readRun(t *testing.T, dir string) Info {
 
 func identityOf(t *testing.T, l *config.Loader, model *Model) Identity {
 	t.Helper()
-	id, err := IdentityOf(l, model)
+	id, err := IdentityOf(l, model, nil)
 	must(t, err)
 	return id
 }

@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
@@ -27,6 +29,9 @@ type Identity struct {
 	// AgentFileSHA256 is the digest of the agent file's content. It is empty if there is no agent
 	// file.
 	AgentFileSHA256 string `json:"agent_file_sha256,omitempty"`
+	// ScorerFiles has the digest of each file of the user that rewards depend on, by its path. A resumed
+	// run can have other digests, because a scorer can be corrected; see [Identity.ScorerChanges].
+	ScorerFiles map[string]string `json:"scorer_files,omitempty"`
 }
 
 // keptSetting reports whether a setting must keep its value for the life of a run. The rules for
@@ -46,9 +51,9 @@ func keptSetting(key string) bool {
 	return section == "agent" || section == "harness" || section == "tokens" || section == "reward"
 }
 
-// IdentityOf returns the identity of a run with this configuration.
-func IdentityOf(l *config.Loader, model *Model) (Identity, error) {
-	id := Identity{Settings: map[string]json.RawMessage{}}
+// IdentityOf returns the identity of a run with this configuration and the digests of the scorer's files.
+func IdentityOf(l *config.Loader, model *Model, scorerFiles map[string]string) (Identity, error) {
+	id := Identity{Settings: map[string]json.RawMessage{}, ScorerFiles: scorerFiles}
 	for _, s := range l.Settings {
 		if !keptSetting(s.Key) {
 			continue
@@ -117,6 +122,16 @@ func Changes(l *config.Loader, had *Info, now Identity, model *Model, rows bool)
 		bad = append(bad, differs("tokens.tokenizer: config.json and generation_config.json", cmp.Or(a, "neither file"), cmp.Or(b, "neither file"), from))
 	}
 	return bad
+}
+
+// ScorerChanges returns a description of each file of the scorer whose content differs.
+func (i *Identity) ScorerChanges(now Identity) (all []string) {
+	for _, path := range slices.Sorted(maps.Keys(now.ScorerFiles)) {
+		if had := i.ScorerFiles[path]; had != now.ScorerFiles[path] {
+			all = append(all, fmt.Sprintf("%s has %s, before %s", termsafe.Text(path, 60), ShortDigest(now.ScorerFiles[path]), cmp.Or(ShortDigest(had), "no digest")))
+		}
+	}
+	return all
 }
 
 func differs(what, had, given, from string) error {

@@ -19,11 +19,23 @@ import (
 )
 
 // Import creates the folder of a run whose data was imported and not collected. The function fill
-// writes the dataset to a temporary folder next to dir. Once the temporary folder is complete,
-// Import renames it to dir. Therefore dir is either a complete run or unchanged. The parameter from
-// lists the source files. First, Import removes the temporary folders that killed imports to dir
-// left behind.
-func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir string) error) (err error) {
+// writes the dataset; see [Build]. The parameter from lists the source files.
+func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir string) error) error {
+	return Build(dir, mode, func(temp string) (Info, error) {
+		none := sha256.Sum256(nil) // an imported run has no tasks
+		err := fill(temp)
+		if err == nil {
+			err = exit.With(exit.Storage, writeFile(temp, TasksFile, mode, func(io.Writer) error { return nil }))
+		}
+		return Info{ID: id, Config: config.Values{}, Imported: from, Tasks: Tasks{SHA256: hex.EncodeToString(none[:])}}, err
+	})
+}
+
+// Build creates the folder of a run from other data. The function fill writes all files except run.json to a
+// temporary folder next to dir. Once the temporary folder is complete, Build renames it to dir. Therefore
+// dir is either a complete run or unchanged. First, Build removes the temporary folders that killed
+// processes left behind for dir. It sets the version, the times and the invocation in the Info.
+func Build(dir string, mode fs.FileMode, fill func(temp string) (Info, error)) (err error) {
 	if err := CheckNew(dir); err != nil {
 		return err
 	}
@@ -50,19 +62,15 @@ func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir strin
 		}
 		err = errors.Join(err, lock.Close())
 	}()
-	if err := fill(temp); err != nil {
+	info, err := fill(temp)
+	if err != nil {
 		return err
 	}
-	now, none := time.Now().UTC(), sha256.Sum256(nil) // an imported run has no tasks
-	host, _ := os.Hostname()                          // empty if unknown
-	err = writeFile(temp, TasksFile, mode, func(io.Writer) error { return nil })
-	if err == nil {
-		err = (&Folder{Dir: temp, Mode: mode}).writeRun(Info{
-			Version: runVersion, ID: id, CreatedAt: now, Rollout: version.Read(), Config: config.Values{}, Imported: from,
-			Tasks:       Tasks{SHA256: hex.EncodeToString(none[:])},
-			Invocations: []Invocation{{StartedAt: now, Rollout: version.Read(), PID: os.Getpid(), Host: host}},
-		})
-	}
+	now := time.Now().UTC()
+	host, _ := os.Hostname() // empty if unknown
+	info.Version, info.CreatedAt, info.Rollout = runVersion, now, version.Read()
+	info.Invocations = []Invocation{{StartedAt: now, Rollout: version.Read(), PID: os.Getpid(), Host: host}}
+	err = (&Folder{Dir: temp, Mode: mode}).writeRun(info)
 	if err == nil {
 		err = replaceEmpty(temp, dir, mode)
 	}

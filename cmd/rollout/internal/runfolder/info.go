@@ -49,6 +49,8 @@ type Info struct {
 	// Imported lists the files that the run was imported from. It is empty if the run was
 	// collected.
 	Imported []string `json:"imported,omitempty"`
+	// Parent is set if the run is a copy of another run with other rewards.
+	Parent *Parent `json:"parent,omitempty"`
 	// Fleet is set if the folder is the spool of a worker. The run's tasks and rows are then in a store.
 	Fleet *Fleet `json:"fleet,omitempty"`
 	// Invocations lists the processes that collected into the run, oldest first.
@@ -61,6 +63,13 @@ type Info struct {
 type Fleet struct {
 	ID       string `json:"id"`
 	Location string `json:"store"` // a URL, or an absolute path
+}
+
+// A Parent is the run whose rows were scored again.
+type Parent struct {
+	ID       string `json:"id"`
+	Location string `json:"location"` // as the user gave it
+	Scorer   Scorer `json:"scorer"`
 }
 
 // An Invocation is one process that collected into a run.
@@ -257,6 +266,9 @@ type Model struct {
 	TokenizerSHA256    string  `json:"tokenizer_sha256"`
 	ChatTemplate       string  `json:"chat_template"` // name of the template: default or tool_use
 	ChatTemplateSHA256 string  `json:"chat_template_sha256"`
+	// Files is the name of the folder in TokenizerDir that contains the files of the tokenizer and the
+	// template. It is empty if the run keeps no copy.
+	Files string `json:"files,omitempty"`
 }
 
 // DescribeModel returns the Model of a tokenizer and a chat template.
@@ -286,10 +298,13 @@ func (m *Model) engine() string {
 	return fmt.Sprintf("vocab_size %d, eos_token_id %v", m.EngineVocabSize, m.StopIDs)
 }
 
-// TokenizerPath returns the tokenizer folder of the last invocation, or "" if the folder no longer
-// exists. A relative path is resolved against the working directory, and then against the run's
-// parent folder.
+// TokenizerPath returns the run's own copy of its tokenizer. If there is none, it returns the tokenizer
+// folder of the last invocation, or "" if that folder no longer exists. A relative path is resolved
+// against the working directory, and then against the run's parent folder.
 func (i *Info) TokenizerPath(dir string) string {
+	if path := i.keptTokenizer(dir); path != "" {
+		return path
+	}
 	var path string
 	if json.Unmarshal(i.Config["tokens"]["tokenizer"], &path) != nil || path == "" {
 		return ""

@@ -147,9 +147,9 @@ func Locked(dir string) (Holder, bool) {
 	return readHolder(f), true
 }
 
-// LockedError returns the error for a folder that another process collects into.
+// LockedError returns the error for a folder that another process collects into or scores again.
 func LockedError(dir string, h Holder, hint string) error {
-	text := dir + ": another process is collecting into this folder"
+	text := dir + ": another process is using this folder"
 	if who := h.String(); who != "" {
 		text += " (" + who + ")"
 	}

@@ -23,7 +23,7 @@ const ReportPage = "report.html"
 // the report to the parameter last, which returns the summary of this process as JSON, or nil.
 // WriteReport returns the damage that it found in the run's files.
 func WriteReport(folder *Folder, last func(*report.Report) (json.RawMessage, error)) (damage []error, err error) {
-	r, err := ReadReport(folder.Dir, report.DefaultPass, false, true)
+	r, err := ReadReport(folder.Dir, "", report.DefaultPass, false, true)
 	if err != nil {
 		return nil, err
 	}
@@ -48,10 +48,11 @@ func Name(dir string) string {
 	return filepath.Base(dir)
 }
 
-// ReadReport builds the current report of the run in dir. The parameter running is true if another
+// ReadReport builds the current report of the run in dir, with the rewards of the scores set with the given name;
+// see [ReadScores]. The parameter running is true if another
 // process is collecting into the run. If again is set, ReadReport can reuse the existing report,
 // provided that nothing has been collected since.
-func ReadReport(dir string, pass float64, running, again bool) (*report.Report, error) {
+func ReadReport(dir, scores string, pass float64, running, again bool) (*report.Report, error) {
 	info, err := Read(dir)
 	if err != nil {
 		return nil, err
@@ -60,6 +61,9 @@ func ReadReport(dir string, pass float64, running, again bool) (*report.Report, 
 		return nil, err
 	}
 	run := info.Reported(pass)
+	if run.Scores, err = ReadScores(dir, nil, dir, info.ID, scores); err != nil {
+		return nil, err
+	}
 	run.Running = running
 	last, err := lastReport(dir)
 	if err != nil {

@@ -40,7 +40,7 @@ func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 	e := new(Earlier)
 	var err error
 	if !dryRun {
-		if e.Folder, err = openRun(dir, l.Config.Output.Share.FileMode()); err != nil {
+		if e.Folder, err = OpenRun(dir, l.Config.Output.Share.FileMode()); err != nil {
 			return nil, err
 		}
 	} else if h, held := Locked(dir); held {
@@ -48,6 +48,10 @@ func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 	}
 	if e.Info, err = Read(dir); err != nil {
 		return nil, errors.Join(err, e.Close())
+	}
+	if e.Info.Parent != nil {
+		err := fmt.Errorf("%s is a copy of %s with other rewards, so it has no servers to continue with", dir, e.Info.Parent.Location)
+		return nil, errors.Join(exit.Hint(exit.With(exit.Folder, err), "collect into a new folder with --out; rollout.Dataset reads several runs together"), e.Close())
 	}
 	if e.Info.Imported != nil {
 		err := fmt.Errorf("%s was imported from %s, so it has no tasks to continue with", dir, strings.Join(e.Info.Imported, ", "))

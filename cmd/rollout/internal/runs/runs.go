@@ -34,6 +34,8 @@ type Run struct {
 	Fleet    *fleet.Fleet   // nil if the run is not a fleet
 	Store    store.Store    // nil if the run is in a folder of its own
 	Datasets []Dataset
+	// Scores is the name of the scores set whose rewards the rows get; see runfolder.ReadScores.
+	Scores string
 }
 
 // A Dataset is the dataset of a run, or of a partition with tasks.
@@ -117,13 +119,16 @@ func (r *Run) Name() string {
 	return path.Base(at)
 }
 
-// NeedFolder returns an error if the run is not in a folder of its own. The parameter what needs one.
-func (r *Run) NeedFolder(what string) error {
-	if r.Dir == "" {
-		return exit.Hint(exit.Usagef("%s: supported only for a run in a folder, not for %s", what, r.Location),
-			restore)
+// NeedFolder returns an error if the run is not in a folder of its own. The parameter what needs one, and hint says what to do instead.
+func (r *Run) NeedFolder(what, hint string) error {
+	if r.Dir != "" {
+		return nil
 	}
-	return nil
+	kind := ""
+	if r.Fleet != nil {
+		kind = "the fleet "
+	}
+	return exit.Hint(exit.Usagef("%s: supported only for a run in a folder, not for %s%s", what, kind, r.Location), hint)
 }
 
 // Error adds the exit code, and the hint for damage, to an error from reading the run.
@@ -180,9 +185,9 @@ func (d *Dataset) read(each func(*sink.Commit)) (*sink.Log, error) {
 	return log, err
 }
 
-// Wrap adds the name of the partition to an error.
+// Wrap adds the name of the partition to an error. A nil Dataset is not a partition.
 func (d *Dataset) Wrap(err error) error {
-	if d.Partition < 0 {
+	if d == nil || d.Partition < 0 {
 		return err
 	}
 	return fleet.InPartition(d.Partition, err)
@@ -192,9 +197,13 @@ func (d *Dataset) Wrap(err error) error {
 func (r *Run) Report(ctx context.Context, pass float64) (*report.Report, error) {
 	if r.Dir != "" {
 		_, running := runfolder.Locked(r.Dir)
-		return runfolder.ReadReport(r.Dir, pass, running, false)
+		return runfolder.ReadReport(r.Dir, r.Scores, pass, running, false)
 	}
 	run := r.Info.Reported(pass)
+	var err error
+	if run.Scores, err = r.scores(); err != nil {
+		return nil, err
+	}
 	if r.Fleet != nil {
 		run.Partitions = len(r.Datasets)
 	}
@@ -254,12 +263,29 @@ func (r *Run) Each(ctx context.Context, read func(ctx context.Context, i int, d 
 	return damage, err
 }
 
+// scores reads the selected scores set. It returns nil if the rewards in the rows count.
+func (r *Run) scores() (*sink.Scores, error) {
+	if r.Fleet != nil {
+		if r.Scores != "" && r.Scores != runfolder.CollectedScores {
+			return nil, exit.Usagef("--scores: a fleet has no scores sets")
+		}
+		return nil, nil
+	}
+	return runfolder.ReadScores(r.Location, r.Store, r.Dir, r.Info.ID, r.Scores)
+}
+
 // Logs reads the logs of all datasets. If partitions are damaged, their logs contain the entries before the
-// damage. The error has an exit code.
+// damage. Their rows have the rewards of the selected scores set. The error has an exit code.
 func (r *Run) Logs(ctx context.Context) (logs []*Log, damage []error, err error) {
 	logs = make([]*Log, len(r.Datasets))
+	scores, err := r.scores()
+	if err != nil {
+		return nil, nil, err
+	}
 	damage, err = r.Each(ctx, func(_ context.Context, i int, d *Dataset) (err error) {
-		logs[i], err = d.Log()
+		if logs[i], err = d.Log(); logs[i].Log != nil {
+			logs[i].UseScores(scores)
+		}
 		return err
 	})
 	if err != nil {

@@ -4,14 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// Verify verifies all datasets. In a fleet, it also compares the samples of each partition with its tasks. The
+// Verify verifies all datasets, the scores sets and the copy of the tokenizer. In a fleet, it also compares the samples of each partition with its tasks. The
 // error has an exit code.
 func (r *Run) Verify(ctx context.Context, o sink.VerifyOptions) (sum sink.VerifyReport, err error) {
 	reports := make([]sink.VerifyReport, len(r.Datasets))
@@ -36,12 +42,63 @@ func (r *Run) Verify(ctx context.Context, o sink.VerifyOptions) (sum sink.Verify
 	}
 	sum.Problems, sum.ProblemCount = damage, int64(len(damage))
 	if len(reports) == 1 && r.Fleet == nil {
-		return reports[0], nil
+		err := r.verifyScores(&reports[0])
+		if err == nil {
+			err = r.verifyTokenizer(&reports[0])
+		}
+		return reports[0], err
 	}
 	for i := range reports {
 		add(&sum, &reports[i], &r.Datasets[i], o.MaxProblems)
 	}
 	return sum, nil
+}
+
+// verifyScores verifies the scores sets of the run, and adds the damage to the report. A set that is not complete
+// only needs a readable log.
+func (r *Run) verifyScores(report *sink.VerifyReport) error {
+	names, err := sink.ScoreSets(r.Store, r.Dir)
+	if err != nil {
+		return r.Error(err)
+	}
+	for _, name := range names {
+		s, err := sink.ReadScores(r.Store, r.Dir, r.Info.ID, name)
+		if err == nil {
+			err = s.Check()
+		}
+		switch {
+		case err == nil, errors.Is(err, sink.ErrNoScores):
+		case errors.Is(err, sink.ErrCorrupt):
+			report.Problems, report.ProblemCount = append(report.Problems, err), report.ProblemCount+1
+		default:
+			return r.Error(err)
+		}
+	}
+	return nil
+}
+
+// verifyTokenizer verifies the run's copies of its tokenizer, and adds the damage to the report.
+func (r *Run) verifyTokenizer(report *sink.VerifyReport) error {
+	if r.Dir == "" {
+		return nil
+	}
+	all, err := os.ReadDir(filepath.Join(r.Dir, runfolder.TokenizerDir))
+	if errors.Is(err, fs.ErrNotExist) { // an import, or a run without a tokenizer
+		return nil
+	}
+	if err != nil {
+		return exit.With(exit.Storage, err)
+	}
+	for _, e := range all {
+		if strings.HasPrefix(e.Name(), ".") { // a copy that a killed process left
+			continue
+		}
+		if err := model.CheckKept(filepath.Join(r.Dir, runfolder.TokenizerDir, e.Name())); err != nil {
+			damage := &sink.CorruptError{Path: runfolder.TokenizerDir + "/" + e.Name(), Row: -1, Err: err}
+			report.Problems, report.ProblemCount = append(report.Problems, damage), report.ProblemCount+1
+		}
+	}
+	return nil
 }
 
 func add(sum, of *sink.VerifyReport, d *Dataset, most int) {

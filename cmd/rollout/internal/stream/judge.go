@@ -79,7 +79,7 @@ func finite(x float64) bool { return !math.IsInf(x, 0) && !math.IsNaN(x) }
 // decides whether to use them. Judge is used as sink.Config.Judge.
 func (t *Tracker) Judge(g *sink.GroupFacts) {
 	f, rewards := figuresOf(g)
-	if reason := t.cfg.reason(f, rewards); reason != "" {
+	if reason := f.reason(t.cfg.MinStd, rewards); reason != "" {
 		keep, keys := false, make([]string, len(g.Samples))
 		for i := range g.Samples {
 			g.Samples[i].Keep, g.Samples[i].KeepReason = &keep, reason
@@ -112,13 +112,20 @@ func (t *Tracker) markStale(g *sink.GroupFacts) {
 }
 
 // reason returns the reason why a group is filtered, or "" if it is kept.
-func (c *TrackerConfig) reason(f figures, rewards int) string {
+func (f *figures) reason(minStd float64, rewards int) string {
 	switch {
-	case c.MinStd <= 0:
+	case minStd <= 0:
 	case rewards < 2:
 		return ReasonNoReward
-	case f.std != nil && *f.std < c.MinStd:
+	case f.std != nil && *f.std < minStd:
 		return ReasonStd
 	}
 	return ""
+}
+
+// Filter returns the reason why a group with reward.min_std has no training signal, or "" if it has one.
+// Judge uses the same rule.
+func Filter(g *sink.GroupFacts, minStd float64) string {
+	f, rewards := figuresOf(g)
+	return f.reason(minStd, rewards)
 }

@@ -18,6 +18,7 @@ from rollout.collecting._settings import Settings
 from rollout.collecting.supervisor import LOCKED
 from rollout.errors import StorageError
 from rollout.runs.follow import Following
+from rollout.runs.scores import COLLECTED
 
 log = logging.getLogger("rollout.ray")
 
@@ -103,7 +104,7 @@ class Reader:
 
         following = self._following if place == self._end else None
         self._following = None  # after an error, begin again at the place
-        following = following or Following(self._url, after={"partitions": place}, **self._what)
+        following = following or Following(self._url, after={"partitions": place}, scores=COLLECTED, **self._what)
         found, end = [], list(place)
         group = next(iter(following), None)
         while group is not None:

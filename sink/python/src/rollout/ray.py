@@ -40,6 +40,7 @@ from rollout.errors import CollectError, CorruptError, FolderError, ToleranceErr
 from rollout.runs import _store as store
 from rollout.runs.follow import Following
 from rollout.runs.log import Check
+from rollout.runs.scores import COLLECTED
 from rollout.runs.select import Where
 
 try:
@@ -226,7 +227,7 @@ class Reference:
     def read(self) -> Group:
         """Read the group from the store."""
         folder, after = store.partitions(self.run)[self.partition], {**self.cursor, "groups": self.cursor["groups"] - 1}
-        group = Following(folder, after=after, **self.what).poll()
+        group = Following(folder, after=after, scores=COLLECTED, **self.what).poll()
         if group is None or group.id != self.id:
             raise CorruptError(f"{folder}: commit {self.cursor['seq']} does not complete the group {self.id!r}")
         return replace(group, run=self.run)

@@ -20,6 +20,7 @@ from rollout.collecting.tasks import Source
 from rollout.runs.cursor import Place, acknowledged, belongs, cursor, parse
 from rollout.runs.follow import Following
 from rollout.runs.log import Check
+from rollout.runs.scores import COLLECTED
 from rollout.runs.select import Counts, Where
 
 Ack = Literal["auto", "manual"]
@@ -35,7 +36,7 @@ class Reader:
         belongs(run, run_id, place, "the cursor in ack.json" if state is None else "the state")
         names = None if columns is None else list(columns)
         self._dropped: list[Place] = []
-        self._following = Following(run, where=where, columns=names, check=check, after=cursor(run_id, place), left_out=self._dropped.append)
+        self._following = Following(run, where=where, columns=names, check=check, after=cursor(run_id, place), left_out=self._dropped.append, scores=COLLECTED)
         self._what = (where, columns, check)
 
     def restored(self, state: Mapping[str, Any]) -> Reader:

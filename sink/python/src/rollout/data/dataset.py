@@ -13,12 +13,13 @@ from rollout._args import flag, instance, integer, one_of, paths, real, texts
 from rollout._types import Group, Path, Row
 from rollout.data.loader import Batches
 from rollout.data.order import Fill
-from rollout.errors import StateError
+from rollout.errors import CorruptError, StateError
 from rollout.runs._store import check_run, each, partitions
 from rollout.runs.entries import Log
 from rollout.runs.follow import Following
 from rollout.runs.index import Index
 from rollout.runs.log import Check
+from rollout.runs.scores import COLLECTED, Scores, open_scores, scores_name
 from rollout.runs.select import Counts, Selection, Where, select
 from rollout.runs.shards import Files
 
@@ -46,6 +47,12 @@ class Dataset:
         and its workers verify each file only once. "size" only compares sizes. In a bucket, both
         values compare the size, and verify the checksum of each Parquet page when it is read and of
         each Arrow shard.
+    scores: the name of the scores set from which the rewards come, such as "0001"; see `rollout
+        rescore`. "collected" stands for the rewards in the rows. None: the newest complete set of
+        each run at the time the dataset is created, or the rewards in the rows if there is none. The
+        columns reward, reward_details, keep and keep_reason then have the values of the set. A
+        sample that was collected after the set has a null reward. A snapshot and a saved state have
+        the name of the set.
     follow: yield the groups of a run in progress as they become complete; see Following. Such a
         dataset has no length.
     timeout: with follow=True, how many seconds to wait for a new commit before TimeoutError is
@@ -71,6 +78,7 @@ class Dataset:
         where: Where | None = None,
         columns: Sequence[str] | None = None,
         check: Check = "sha256",
+        scores: str | None = None,
         follow: bool = False,
         timeout: float | None = None,
     ) -> None:
@@ -78,6 +86,7 @@ class Dataset:
         instance("where", where, Where, "a rollout.Where", none=True)
         texts("columns", columns, none=True)
         one_of("check", check, ("sha256", "size"))
+        scores_name(scores)
         flag("follow", follow)
         real("timeout", timeout, 0, none=True)
         if not self.runs:
@@ -95,13 +104,23 @@ class Dataset:
         if follow and len(self.runs) > 1:
             raise ValueError("follow=True needs exactly one run: the order of commits from several runs differs between ranks")
         self._run_id = ""  # of a followed run
+        self._scores: list[Scores | None] = [open_scores(folder, scores) for folder, _ in self._folders]
         if not follow:
             self._load(None)
+
+    def _named(self) -> list[str]:
+        return [COLLECTED if s is None else s.name for s in self._scores]
+
+    def _by_folder(self) -> dict[str, Scores]:
+        return {folder: s for (folder, _), s in zip(self._folders, self._scores, strict=True) if s is not None}
 
     def _load(self, until: Sequence[int] | None) -> None:
         indexes = [Index(*folder) for folder in self._folders]
         list(each(self.runs[0], lambda i: indexes[i].update(None if until is None else until[i]), range(len(indexes))))
-        files = Files([s for x in indexes for s in x.shards], self.columns, self.check)
+        for index, scores in zip(indexes, self._scores, strict=True):
+            if scores is not None and scores.run_id and index.run_id not in ("", scores.run_id):
+                raise CorruptError(f"{index.run_dir}: the scores set {scores.name} is from run {scores.run_id!r}, but the folder contains run {index.run_id!r}")
+        files = Files([s for x in indexes for s in x.shards], self.columns, self.check, self._by_folder())
         self._selection = select(indexes, files, self.where)
 
     def __repr__(self) -> str:
@@ -139,7 +158,8 @@ class Dataset:
 
     @property
     def snapshot(self) -> list[dict[str, Any]]:
-        """For each run, its id (run_id) and the number of the last commit in the dataset (seq).
+        """For each run, its id (run_id), the number of the last commit in the dataset (seq), and the
+        name of its scores (scores).
 
         A fleet has an item for each partition. Merges of shards do not change a snapshot. For a
         followed run, seq is 0, and run_id is "" before the first commit and for a fleet.
@@ -149,8 +169,8 @@ class Dataset:
                 log = Log(self.runs[0])
                 log.next_entry()
                 self._run_id = log.run_id or ""
-            return [{"run_id": self._run_id, "seq": 0}]
-        return [{"run_id": x.run_id, "seq": x.seq} for x in self.selection.indexes]
+            return [{"run_id": self._run_id, "seq": 0, "scores": self._named()[0]}]
+        return [{"run_id": x.run_id, "seq": x.seq, "scores": name} for x, name in zip(self.selection.indexes, self._named(), strict=True)]
 
     def at(self, snapshot: Sequence[dict[str, Any]]) -> Dataset:
         """Return the dataset as of a snapshot of the same runs. The snapshot can be older or newer.
@@ -164,6 +184,11 @@ class Dataset:
             raise StateError(f"the state has {numbered(len(snapshot), 'run')}, but the dataset has {len(self.snapshot)}: pass the same runs in the same order")
         other: Dataset = object.__new__(Dataset)
         other.__dict__.update(self.__dict__)
+        if [s["scores"] for s in snapshot] != [s["scores"] for s in self.snapshot]:
+            try:
+                other._scores = [open_scores(folder, s["scores"]) for (folder, _), s in zip(self._folders, snapshot)]
+            except ValueError as err:
+                raise StateError(f"the state has other scores: {err}") from err
         if not self.follow:
             other._load([s["seq"] for s in snapshot])
         for (run, _), then, s in zip(self._folders, snapshot, other.snapshot):
@@ -172,7 +197,7 @@ class Dataset:
                                  "pass the same runs in the same order")
             if then["seq"] > s["seq"]:
                 raise StateError(f"{run}: the log ends with entry {s['seq']}, but the state includes entry {then['seq']}: the folder is an older copy")
-        return self if self.follow else other
+        return self if self.follow and other._scores is self._scores else other
 
     def __len__(self) -> int:
         """The number of kept groups."""
@@ -249,7 +274,8 @@ class Dataset:
         """Return an iterator over a dataset with follow=True; see Following for the options."""
         if not self.follow:
             raise TypeError("the dataset does not follow its run: create it with follow=True")
-        return Following(self.runs[0], where=self.where, columns=self.columns, check=self.check, **{"timeout": self.timeout, **options})
+        options = {"timeout": self.timeout, "scores": self._named()[0], **options}
+        return Following(self.runs[0], where=self.where, columns=self.columns, check=self.check, **options)
 
     def batches(
         self,

@@ -29,6 +29,10 @@ class LazyRow(Row):
         super().__init__(template)
         self._source, self._number = source, number
 
+    def use(self, wrap: Callable[[Source], Source]) -> None:
+        """Replace the source of the columns that were not read yet."""
+        self._source = wrap(self._source)
+
     def __getitem__(self, name: str) -> Any:
         value = super().__getitem__(name)
         if value is _UNREAD:

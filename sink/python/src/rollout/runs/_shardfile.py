@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 
 from rollout._arrays import Ints
 from rollout._process import worker
-from rollout._types import Row
 from rollout.errors import SEE_VERIFY, CorruptError
 from rollout.runs import _store as store
 from rollout.runs._mapped import Source
@@ -83,7 +82,7 @@ class Part:
         """The size of all columns decoded so far."""
         used.begin()
 
-    def rows(self, begin: int, end: int) -> list[Row]:
+    def rows(self, begin: int, end: int) -> list[LazyRow]:
         """Return the rows with the given numbers in the shard."""
         return [LazyRow(self._row, self, number) for number in range(begin, end)]
 
@@ -133,7 +132,7 @@ class Piece:
         self.columns = len(self._row)
         self._get: dict[str, Callable[[int], Any]] = {}
 
-    def rows(self, begin: int, end: int) -> list[Row]:
+    def rows(self, begin: int, end: int) -> list[LazyRow]:
         """Return the rows with the given numbers in the shard."""
         return [LazyRow(self._row, self, number) for number in range(begin, end)]
 

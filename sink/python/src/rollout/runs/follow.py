@@ -39,6 +39,7 @@ from rollout.runs.cursor import START, Place, cursor, parse, planned_end
 from rollout.runs.entries import Commit, Entry, Log, corrupt_entry
 from rollout.runs.index import EMPTY, FAILED, ROWS, Samples, outcome_of
 from rollout.runs.log import Check, Shard, entry_shards, fits
+from rollout.runs.scores import COLLECTED, open_scores, scores_name
 from rollout.runs.select import SAMPLE_REASONS, Counts, GroupFacts, Where, count, filter_groups, judge, spans
 from rollout.runs.shards import Files
 
@@ -62,6 +63,7 @@ class Following:
         number of seconds since the last commit. It can raise an exception to end the wait.
     left_out: a function that is called for each group that the filters drop, when the cursor
         passes the group. Its argument is the place (seq, number) of the group.
+    scores: the scores set from which the rewards come; see Dataset.
     after: a cursor. Only groups after this cursor are returned and counted.
 
     The filters work as in Dataset. When the run ends, groups that are not complete are dropped
@@ -93,6 +95,7 @@ class Following:
         idle: Callable[[float], None] | None = None,
         left_out: Callable[[Place], None] | None = None,
         after: Mapping[str, Any] | None = None,
+        scores: str | None = None,
     ) -> None:
         filepath("run", run)
         instance("where", where, Where, "a rollout.Where", none=True)
@@ -102,12 +105,14 @@ class Following:
         real("interval", interval, 0, none=True)
         function("idle", idle, none=True)
         function("left_out", left_out, none=True)
+        scores_name(scores)
         self.run, self.where = os.fspath(run), where or Where()
         self.timeout, self.idle = timeout, idle
         self.interval = (BUCKET_INTERVAL if remote(run) else INTERVAL) if interval is None else interval
         self._left_out = left_out
         self._counts: Counts = {}
-        self._files = Files([], columns, check)
+        found = open_scores(self.run, scores)
+        self._files = Files([], columns, check, {} if found is None else {self.run: found})
         self._parts = self._partitions(after)
         self._found: deque[Following] = deque()  # the partitions that have returned groups in their queues
         self.origin = 0
@@ -137,7 +142,7 @@ class Following:
         cursors: Any = [None] * len(folders) if after is None else dict(after).get("partitions")
         if not isinstance(cursors, list) or len(cursors) != len(folders):
             raise StateError(f"{self.run}: the cursor is not from this fleet: want a cursor for each of {len(folders)} partitions")
-        parts = [Following(folder, where=self.where, after=cursor) for folder, cursor in zip(folders, cursors)]
+        parts = [Following(folder, where=self.where, after=cursor, scores=COLLECTED) for folder, cursor in zip(folders, cursors)]
         for part in parts:
             part._name, part._files = self.run, self._files
         return parts

@@ -30,6 +30,7 @@ from rollout._types import Path, Row
 from rollout.errors import SEE_VERIFY, CorruptError
 from rollout.runs import _store as store
 from rollout.runs.entries import Entry, Log, corrupt_entry, entries
+from rollout.runs.scores import REPLACED, Scores, open_again, open_scores, scores_name
 
 Check = Literal["sha256", "size"]
 T = TypeVar("T")
@@ -148,8 +149,7 @@ def find(shard: Shard) -> tuple[Shard, int]:
     for path in (shard.path, replaced(shard.path)):
         if store.exists(path):
             return shard._replace(path=path), 0
-    run_dir, name = store.split(store.split(store.split(shard.path)[0])[0])
-    run_dir = run_dir if name == "replaced" else store.join(run_dir, name)
+    run_dir = run_of(shard.path)
     merge = Log(run_dir).merge_of(shard.commit)
     if merge is None:
         raise CorruptError(f"{shard.path}: the file is missing, although the commit log lists it{SEE_VERIFY}")
@@ -165,6 +165,12 @@ def replaced(path: str) -> str:
     folder, name = store.split(path)
     run_dir, kind = store.split(folder)
     return path if store.split(run_dir)[1] == "replaced" else store.join(run_dir, "replaced", kind, name)
+
+
+def run_of(path: str) -> str:
+    """Return the folder of the run to which a shard belongs."""
+    folder, name = store.split(store.split(store.split(path)[0])[0])
+    return folder if name == "replaced" else store.join(folder, name)
 
 
 def follow_moves(shard: Shard, use: Callable[[Shard, int], T]) -> T:
@@ -213,12 +219,34 @@ def verify_once(shard: Shard, check: Check) -> None:
             del _checked[next(iter(_checked))]
 
 
-def batches(shard: Shard, columns: Sequence[str] | None = None, check: Check = "sha256") -> Iterator[pa.RecordBatch]:
+def batches(
+    shard: Shard, columns: Sequence[str] | None = None, check: Check = "sha256", *, scores: str | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the record batches of a shard; columns=None means all columns.
 
     The file is verified first; see check_shard. An Arrow shard is mapped into memory and its
     batches are views. A Parquet shard is decoded one row group at a time.
+
+    scores: the scores set whose rewards the rows get; see Dataset.
     """
+    scores_name(scores)
+    found = open_again(run_of(shard.path), scores) if shard.kind == "data" else None
+    return _scored(shard, columns, check, found)
+
+
+def _scored(shard: Shard, columns: Sequence[str] | None, check: Check, found: Scores | None) -> Iterator[pa.RecordBatch]:
+    texts("columns", columns, none=True)
+    if found is None or columns is not None and not set(columns) & set(REPLACED):
+        yield from _stored(shard, columns, check)
+        return
+    names = columns if columns is None or "sample_key" in columns else [*columns, "sample_key"]
+    for batch in _stored(shard, names, check):
+        batch = found.replaced(batch, found.index(batch["sample_key"]))
+        yield batch if columns is None else batch.select(list(columns))
+
+
+def _stored(shard: Shard, columns: Sequence[str] | None, check: Check) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a shard with the scores in the rows."""
 
     def opened(at: Shard, begin: int) -> tuple[Shard, int, Any]:
         verify_file(at, check)
@@ -253,12 +281,22 @@ def _all(source: Any, shard: Shard, columns: Sequence[str] | None) -> Iterator[p
             yield from table.combine_chunks().to_batches()
 
 
-def table(run_dir: Path, kind: str = "data", columns: Sequence[str] | None = None, check: Check = "sha256") -> pa.Table:
-    """Return all committed rows as one table, for analysis rather than training."""
+def table(
+    run_dir: Path, kind: str = "data", columns: Sequence[str] | None = None, check: Check = "sha256", *, scores: str | None = None
+) -> pa.Table:
+    """Return all committed rows as one table, for analysis rather than training.
+
+    scores: the scores set whose rewards the rows get; see Dataset.
+    """
+    one_of("kind", kind, ("data", "failures"))
+    texts("columns", columns, none=True)
+    one_of("check", check, ("sha256", "size"))
+    scores_name(scores)
+    folders = {folder: open_scores(folder, scores) for folder in _folders(run_dir, 0)} if kind == "data" else {}
     parts = [
         pa.Table.from_batches([batch]).replace_schema_metadata(None)
         for shard in shards(run_dir, kind)
-        for batch in batches(shard, columns, check)
+        for batch in _scored(shard, columns, check, folders.get(run_of(shard.path)))
     ]
     return pa.concat_tables(parts) if parts else pa.table({})
 
@@ -294,9 +332,12 @@ def numbers(column: pa.Array) -> npt.NDArray[Any]:
     return np.frombuffer(memory, dtype, len(column), column.offset * dtype.itemsize)
 
 
-def rows(shard: Shard, columns: Sequence[str] | None = None, *, check: Check = "sha256") -> Iterator[Row]:
-    """Yield the rows of a shard."""
-    for batch in batches(shard, columns, check):
+def rows(shard: Shard, columns: Sequence[str] | None = None, *, check: Check = "sha256", scores: str | None = None) -> Iterator[Row]:
+    """Yield the rows of a shard.
+
+    scores: the scores set whose rewards the rows get; see Dataset.
+    """
+    for batch in batches(shard, columns, check, scores=scores):
         get = {name: getter(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
         for i in range(batch.num_rows):
             yield Row({name: value(i) for name, value in get.items()})

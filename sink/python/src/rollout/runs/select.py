@@ -244,7 +244,8 @@ def _judge(files: Files, number: int, part: Samples, where: Where) -> Verdict:
     first, length = part.first[have].astype(np.int64), part.rows[have].astype(np.int64)
     names = where.columns()
     number, moved = files.place(number)
-    if names == ["keep"] and files.all_null(number, "keep"):
+    scored = files.scored(number) if {"keep", "reward"} & set(names) else None
+    if names == ["keep"] and files.all_null(number, "keep") and (scored is None or not scored[0].decides):
         names = []
     if not names or not len(first):
         return Verdict(np.zeros(len(first), np.int8), np.full(len(first), np.nan), {}, None, length)
@@ -256,6 +257,8 @@ def _judge(files: Files, number: int, part: Samples, where: Where) -> Verdict:
         batch = file.column(block, names)
         if batch.num_rows > end - start:
             batch = batch.slice(start - int(file.starts[block]), end - start)
+        if scored is not None:
+            batch = scored[0].replaced(batch, scored[1][start:end])
         start, end = start - moved, end - moved
         bad = where.bad_rows(batch)
         for reason in reversed(SAMPLE_REASONS):

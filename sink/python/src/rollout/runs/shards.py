@@ -7,8 +7,9 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +20,8 @@ from rollout.errors import SEE_VERIFY, CorruptError
 from rollout.runs._mapped import Pages, Source
 from rollout.runs._shardfile import ArrowFile, MovedError, ParquetFile, Part, Piece, Used, cut
 from rollout.runs.index import Span
-from rollout.runs.log import MOVES, Check, Shard, find, verify_once
+from rollout.runs.log import MOVES, Check, Shard, find, run_of, verify_once
+from rollout.runs.scores import ScoredSource, Scores
 
 T = TypeVar("T")
 
@@ -33,6 +35,8 @@ following groups use the cached blocks."""
 KEPT_BLOCKS = (2, 256)
 """The minimum and maximum number of cached blocks. The minimum applies even if the blocks exceed
 KEPT_BYTES."""
+SCORED_SHARDS = 64
+"""The number of shards for which the numbers of the scores are cached."""
 CHECKERS = 8
 """The number of shards to verify at the same time."""
 
@@ -61,8 +65,10 @@ class Files:
     only once. Unpickled copies open and verify files themselves.
     """
 
-    def __init__(self, shards: Sequence[Shard], columns: Sequence[str] | None, check: Check) -> None:
+    def __init__(self, shards: Sequence[Shard], columns: Sequence[str] | None, check: Check, scores: Mapping[str, Scores] | None = None) -> None:
         self.shards = dict(enumerate(shards))
+        self._scores = dict(scores or {})  # by the folder of the run
+        self._scored: OrderedDict[int, Ints] = OrderedDict()  # for each row of a shard, the number of its score
         self._columns, self._check = columns, check
         self._next = self._given = len(self.shards)
         self._moved: dict[int, tuple[int, int]] = {}  # the shard that has the rows now, and their start in it
@@ -78,10 +84,10 @@ class Files:
         _all.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"shards": self.given, "_columns": self._columns, "_check": self._check}
+        return {"shards": self.given, "_columns": self._columns, "_check": self._check, "_scores": self._scores}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["shards"], state["_columns"], state["_check"])  # type: ignore[misc]
+        self.__init__(state["shards"], state["_columns"], state["_check"], state["_scores"])  # type: ignore[misc]
 
     @property
     def given(self) -> list[Shard]:
@@ -104,7 +110,7 @@ class Files:
         with self._lock:
             while len(self._numbers) > ADDED:
                 old = self._numbers.pop(next(iter(self._numbers)))
-                for known in (self.shards, self._moved, self._starts, self._open):
+                for known in (self.shards, self._moved, self._starts, self._open, self._scored):
                     known.pop(old, None)
 
     def place(self, number: int) -> tuple[int, int]:
@@ -160,6 +166,24 @@ class Files:
             self._open[number] = file
             self._starts.setdefault(number, file.starts)
             return file
+
+    def scored(self, number: int) -> tuple[Scores, Ints] | None:
+        """Return the scores for the rows of a shard, and the number of the score of each row, or -1. Return
+        None if the rewards in the rows count."""
+        scores = self._scores.get(run_of(self.shards[number].path)) if self._scores else None
+        if scores is None:
+            return None
+        with self._lock:
+            index = self._scored.pop(number, None)
+        if index is None:
+            file = self.file(number)
+            keys = [file.column(block, ["sample_key"])["sample_key"] for block in range(len(file.starts) - 1)]
+            index = np.concatenate([scores.index(k) for k in keys]) if keys else np.empty(0, np.int64)
+        with self._lock:
+            while len(self._scored) >= SCORED_SHARDS:
+                self._scored.popitem(last=False)
+            self._scored[number] = index
+        return scores, index
 
     def verify(self, number: int) -> None:
         """Verify a shard against the log if it has not yet been verified."""
@@ -264,6 +288,7 @@ class Parts:
         self._parts: dict[tuple[int, int], Part | Piece] = {}
         self._starts: dict[int, list[int]] = {}
         self._places = {number: files.place(number) for number in {span[0] for span in spans}}
+        self._scored = {number: files.scored(number) for number in {place[0] for place in self._places.values()}}
         wanted: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for shard, begin, end in joined(self._now(spans)):
             if shard not in self._starts:
@@ -286,8 +311,11 @@ class Parts:
         have: dict[tuple[int, int], Row] = {}
         now = self._now(spans)
         for shard, begin, end in joined(now):  # few long reads, because a group's samples are close together, in any order
+            scored = self._scored[shard]
             for block, first, last in cut(self._starts[shard], begin, end):
                 for number, row in enumerate(self._parts[shard, block].rows(first, last), first):
+                    if scored is not None:
+                        row.use(partial(ScoredSource, scores=scored[0], index=int(scored[1][number])))
                     have[shard, number] = row
         return [have[shard, number] for shard, begin, end in now for number in range(begin, end)]
 

@@ -1,0 +1,185 @@
+package rescore
+
+import (
+	"encoding/json"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+)
+
+// A decoder turns the rows of a sample into what a scorer sees at collection. The text comes from the
+// tokens of the rows.
+type decoder struct {
+	tok *bpe.Tokenizer
+	// conversation is true if the scorer reads the conversation.
+	conversation bool
+}
+
+// errLost means that the tokens of the last call are in no row.
+var errLost = errors.New("the tokens of the model's last call are lost, so its answer is unknown")
+
+// toolCalls matches the tool calls that servers remove from the text of an answer, as package reasoning does. The
+// last one can be cut.
+var toolCalls = regexp.MustCompile(`(?s)<tool_call>.*?(?:</tool_call>|$)`)
+
+// reply returns the reply of a sample, and the call that wrote its text. The rows are all rows of the sample.
+func (d *decoder) reply(t *collector.Task, rows []sink.StoredRow) (*collector.Reply, []tokenize.Call) {
+	first := &rows[0]
+	r := &collector.Reply{AgentID: first.AgentID, Model: first.Model}
+	text, call := d.answer(rows)
+	r.Output, r.Text = text, text
+	send := collector.Send{StopReason: first.StopReason}
+	var list []tokenize.Call
+	if call != nil {
+		send.Turns = []tokenize.Turn{{Role: tokenize.RoleAssistant, Content: text, OutputIDs: call.OutputIDs}}
+		list = []tokenize.Call{*call}
+	}
+	r.Sends = []collector.Send{send}
+	switch {
+	case !d.conversation:
+	case first.Messages != nil:
+		r.Messages = json.RawMessage(*first.Messages)
+	default:
+		r.Messages = d.messages(t, rows)
+	}
+	return r, list
+}
+
+// answer returns the text of the last assistant message in the main conversation, and its call. A call that
+// wrote only tool calls has no such message. The search ends at the last message of the user, as the
+// text of a server's last response does.
+func (d *decoder) answer(rows []sink.StoredRow) (string, *tokenize.Call) {
+	var last *tokenize.Call
+	for i := len(rows) - 1; i >= 0; i-- {
+		r := &rows[i]
+		if r.Chain != 0 {
+			continue
+		}
+		n := calls(r) // number of calls before the span
+		for k, role := range slices.Backward(r.TurnRoles) {
+			from, to := r.TurnOffsets[k], r.TurnOffsets[k+1]
+			if tokenize.Role(role) == tokenize.RoleUser {
+				return "", last
+			}
+			if tokenize.Role(role) != tokenize.RoleAssistant {
+				continue
+			}
+			n--
+			call := &tokenize.Call{PromptIDs: r.InputIDs[:from], OutputIDs: r.InputIDs[from:to]}
+			if n < len(r.FinishReasons) {
+				call.FinishReason = r.FinishReasons[n]
+			}
+			if text := strings.TrimSpace(toolCalls.ReplaceAllString(d.text(call.OutputIDs), "")); text != "" {
+				return text, call
+			}
+			if last == nil {
+				last = call
+			}
+		}
+	}
+	return "", last
+}
+
+// calls returns the number of the policy's spans in a row.
+func calls(r *sink.StoredRow) (n int) {
+	for _, role := range r.TurnRoles {
+		if tokenize.Role(role) == tokenize.RoleAssistant {
+			n++
+		}
+	}
+	return n
+}
+
+// text returns the text of the ids, as an engine prints it: without special tokens. An id from the padded
+// vocabulary has no text.
+func (d *decoder) text(ids []int32) string {
+	var b []byte
+	for len(ids) > 0 {
+		n := 0
+		for n < len(ids) && d.tok.Has(ids[n]) {
+			n++
+		}
+		b, _ = d.tok.AppendText(b, ids[:n], bpe.DecodeOptions{SkipSpecial: true}) // cannot fail, because every id was checked
+		ids = ids[min(n+1, len(ids)):]
+	}
+	return string(b)
+}
+
+type message struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// roles are the roles in a rebuilt conversation. A prompt span that begins a further row contains the history once
+// more; only its part after the tokens that it shares with the row before is a message.
+var roles = map[tokenize.Role]string{
+	tokenize.RolePrompt: "prompt", tokenize.RoleAssistant: "assistant", tokenize.RoleTool: "tool", tokenize.RoleUser: "user",
+}
+
+// messages rebuilds the main conversation from the tokens: the messages of the task, and then one message per
+// span.
+func (d *decoder) messages(t *collector.Task, rows []sink.StoredRow) json.RawMessage {
+	var all []message
+	for _, text := range t.Messages {
+		all = append(all, message{"user", text})
+	}
+	var before []int32
+	for i := range rows {
+		r := &rows[i]
+		if r.Chain != 0 {
+			continue
+		}
+		for k, role := range r.TurnRoles {
+			ids := r.InputIDs[r.TurnOffsets[k]:r.TurnOffsets[k+1]]
+			if k == 0 {
+				if before == nil && len(t.Messages) > 0 {
+					continue // the template around the task's messages
+				}
+				ids = ids[common(ids, before):]
+			}
+			if len(ids) > 0 {
+				all = append(all, message{roles[tokenize.Role(role)], d.text(ids)})
+			}
+		}
+		before = r.InputIDs
+	}
+	raw, err := json.Marshal(all)
+	if err != nil {
+		return nil // cannot happen, because text is valid UTF-8
+	}
+	return raw
+}
+
+// common returns the number of leading ids that are equal.
+func common(a, b []int32) (n int) {
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// A failedCall is a call of a sample that is in no row.
+type failedCall struct {
+	call      int
+	untrained bool // the call is valid, but was not to be trained on
+}
+
+// lostAnswer reports whether the tokens of the sample's last call were quarantined.
+func lostAnswer(rows []sink.StoredRow, failed []failedCall) bool {
+	n := len(failed)
+	for i := range rows {
+		n += len(rows[i].FinishReasons)
+	}
+	for _, f := range failed {
+		if f.call == n-1 && !f.untrained {
+			return true
+		}
+	}
+	return false
+}

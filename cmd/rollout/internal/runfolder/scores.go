@@ -1,0 +1,155 @@
+package runfolder
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/durable"
+	"github.com/rollout-rl/rollout/sink/failpoint"
+	"github.com/rollout-rl/rollout/sink/store"
+)
+
+// scoresFile describes a scores set. It is in the folder of the set.
+const scoresFile = "scores.json"
+
+// CollectedScores is the name of the rewards that the rows got when they were collected.
+const CollectedScores = "collected"
+
+// A ScoresInfo is the content of scores.json: where the scores of a set come from. It is written before
+// the first score.
+type ScoresInfo struct {
+	Version   int           `json:"version"` // version of the file format: runVersion
+	Name      string        `json:"name"`
+	RunID     string        `json:"run_id"`
+	CreatedAt time.Time     `json:"created_at"`
+	Rollout   version.Build `json:"rollout"` // the program that created the set
+	Scorer    Scorer        `json:"scorer"`
+	// Last is the number of the last entry in the run's log that was there. Samples is the number of
+	// samples with rows up to that entry.
+	Last    int64 `json:"last"`
+	Samples int   `json:"samples"`
+	// SHA256 is the checksum of the file; see EncodeSummed.
+	SHA256 string `json:"sha256,omitempty"`
+}
+
+// A Scorer describes a scorer. Two scorers with the same digest give the same scores.
+type Scorer struct {
+	Kind string `json:"kind"`
+	// Settings are the settings reward.* that scores depend on.
+	Settings map[string]json.RawMessage `json:"settings"`
+	// Files has the digest of each file of the user that scores depend on; see scoring.Scoring.
+	Files map[string]string `json:"files,omitempty"`
+	// Tokenizer is the digest of the tokenizer that decoded the samples.
+	Tokenizer string `json:"tokenizer_sha256"`
+	// SHA256 is the digest of the other fields.
+	SHA256 string `json:"sha256"`
+}
+
+// ScorerOf describes the scorer of the settings, with the digests of its files.
+func ScorerOf(l *config.Loader, files map[string]string, tokenizer string) (Scorer, error) {
+	s := Scorer{Kind: string(l.Config.Reward.Kind), Settings: map[string]json.RawMessage{}, Files: files, Tokenizer: tokenizer}
+	for _, of := range l.Settings {
+		if name, ok := strings.CutPrefix(of.Key, "reward."); ok && name != "kind" && keptSetting(of.Key) {
+			raw, err := of.Json()
+			if err != nil {
+				return s, err
+			}
+			s.Settings[of.Key] = raw
+		}
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		return s, err
+	}
+	sum := sha256.Sum256(b)
+	s.SHA256 = hex.EncodeToString(sum[:])
+	return s, nil
+}
+
+// OpenScores returns the folder of the scores set that a scorer must fill. It is the newest set, if that set
+// is not complete and has the same scorer and the same samples: resumed is then true. Otherwise it is a new
+// set, and a newest set that is not complete is removed. OpenScores sets the name, the time and the program
+// in info.
+func (f *Folder) OpenScores(info *ScoresInfo) (dir string, resumed bool, err error) {
+	names, err := sink.ScoreSets(nil, f.Dir)
+	if err != nil {
+		return "", false, exit.With(exit.Storage, err)
+	}
+	next := 1
+	if n := len(names); n > 0 {
+		newest := names[n-1]
+		_, _ = fmt.Sscan(strings.TrimLeft(newest, "0"), &next) // the name is a number
+		dir = filepath.Join(f.Dir, filepath.FromSlash(sink.ScoresPath(newest)))
+		_, err := sink.ReadScores(nil, f.Dir, info.RunID, newest)
+		switch had, herr := readScoresInfo(dir); {
+		case !errors.Is(err, sink.ErrNoScores): // complete or damaged: readers use or report it until there is a newer set
+			next++
+		case herr == nil && had.Scorer.SHA256 == info.Scorer.SHA256 && had.Last == info.Last && had.RunID == info.RunID:
+			*info = had
+			return dir, true, nil
+		default:
+			if err := os.RemoveAll(dir); err != nil {
+				return "", false, exit.With(exit.Storage, err)
+			}
+		}
+	}
+	info.Version, info.Name, info.CreatedAt, info.Rollout = runVersion, fmt.Sprintf("%04d", next), time.Now().UTC(), version.Read()
+	dir = filepath.Join(f.Dir, filepath.FromSlash(sink.ScoresPath(info.Name)))
+	body, err := EncodeSummed(info)
+	if err == nil {
+		err = errors.Join(MkdirAll(filepath.Dir(dir), f.Mode), MkdirAll(dir, f.Mode))
+	}
+	if err == nil {
+		err = writeFile(dir, scoresFile, f.Mode, func(w io.Writer) error { _, err := w.Write(body); return err })
+	}
+	if err == nil {
+		err = errors.Join(durable.SyncDir(filepath.Dir(dir)), durable.SyncDir(f.Dir))
+	}
+	failpoint.Hit(failpoint.ScoresMade)
+	return dir, false, exit.With(exit.Storage, err)
+}
+
+// ReadScores reads the scores set with the given name of a run in a folder or a store, or the newest complete
+// set if name is empty. It returns nil if the rewards in the rows count. The parameter location is for
+// messages.
+func ReadScores(location string, objects store.Store, dir, runID, name string) (*sink.Scores, error) {
+	if name == CollectedScores {
+		return nil, nil
+	}
+	s, err := sink.ReadScores(objects, dir, runID, name)
+	if errors.Is(err, sink.ErrNoScores) {
+		all := CollectedScores
+		if names, err := sink.ScoreSets(objects, dir); err == nil {
+			all = strings.Join(append([]string{all}, names...), ", ")
+		}
+		return nil, exit.Usagef("--scores: %s has no complete scores set %s (it has %s)", location, termsafe.Text(name, 40), all)
+	}
+	if err != nil {
+		return nil, ReadError(location, err)
+	}
+	return s, nil
+}
+
+func readScoresInfo(dir string) (info ScoresInfo, err error) {
+	b, err := os.ReadFile(filepath.Join(dir, scoresFile))
+	if err == nil {
+		err = CheckSum(b)
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &info)
+	}
+	return info, err
+}

@@ -1,0 +1,100 @@
+package runfolder_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+// A run's copy of its tokenizer loads the same tokenizer and template. A second copy changes nothing,
+// and the leftover of a killed process is replaced.
+func TestKeepTokenizer(t *testing.T) {
+	t.Parallel()
+	m, files, err := model.LoadFiles("tokens.tokenizer", lettasim.ModelName, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := files.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	torn := filepath.Join(dir, runfolder.TokenizerDir, ".tmp-"+digest)
+	if err := os.MkdirAll(torn, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(torn, "tokenizer.json.zst"), []byte("torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	folder := &runfolder.Folder{Dir: dir, Mode: 0o640}
+	for range 2 {
+		if err := folder.KeepTokenizer(files); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own := runfolder.DescribeModel(m)
+	own.Files = digest
+	info := runfolder.Info{Model: own}
+	path := info.TokenizerPath(dir)
+	if path != filepath.Join(dir, runfolder.TokenizerDir, digest) {
+		t.Fatalf("path %q", path)
+	}
+	copied, again, err := model.LoadFiles("tokenizer", path, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := runfolder.DescribeModel(copied)
+	if !same.Same(own) || same.VocabSize != own.VocabSize || len(same.StopIDs) != len(own.StopIDs) {
+		t.Errorf("the copy is %+v, want %+v", same, own)
+	}
+	if d, err := again.Digest(); err != nil || d != digest {
+		t.Errorf("digest of the copy %s (%v), want %s", d, err, digest)
+	}
+	if _, err := os.Stat(filepath.Join(path, "tokenizer.json.zst")); err != nil {
+		t.Error(err)
+	}
+	if err := model.CheckKept(path); err != nil {
+		t.Error(err)
+	}
+	for _, file := range must1(filepath.Glob(filepath.Join(path, "*")))(t) {
+		body := must1(os.ReadFile(file))(t)
+		for name, spoil := range map[string]func() error{
+			"a flipped byte": func() error {
+				body := append([]byte{}, body...)
+				body[len(body)/2] ^= 1
+				return os.WriteFile(file, body, 0o600)
+			},
+			"a cut file": func() error { return os.WriteFile(file, body[:len(body)-1], 0o600) },
+			"no file":    func() error { return os.Remove(file) },
+			"one more":   func() error { return os.WriteFile(filepath.Join(path, "more.json"), nil, 0o600) },
+		} {
+			if err := spoil(); err != nil {
+				t.Fatal(err)
+			}
+			if err := model.CheckKept(path); err == nil {
+				t.Errorf("%s: %s is not found", filepath.Base(file), name)
+			}
+			_ = os.Remove(filepath.Join(path, "more.json"))
+			if err := os.WriteFile(file, body, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, runfolder.TokenizerDir, ".tmp-*")); left != nil {
+		t.Errorf("leftovers %q", left)
+	}
+}
+
+func must1[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
