@@ -168,7 +168,7 @@ func (p *program) decoder(run *runs.Run, logs []*runs.Log, f handover.Format, to
 	}
 	tok, err := model.LoadExact(key, path, digest)
 	if err != nil {
-		return nil, exit.With(exit.Usage, err)
+		return nil, err
 	}
 	d, err := decode.New(tok)
 	if err != nil && stored && tokenizer == "" {

@@ -285,10 +285,10 @@ func place[T any](logs []*runs.Log, kind sink.Kind, rows iter.Seq2[foundRow[T], 
 func inspectOne[T any](p *program, run *runs.Run, o *inspectOptions, paint show.Painter, place func() (rowPlace, error),
 	read func(*runs.Log, sink.Shard, int64) (*T, error), write func(io.Writer, *T, show.RowView) error,
 ) error {
-	spell := model.Speller(model.Decimal)
-	if o.tokenizer != "" && o.tokenizer != noTokenizer { // report a wrong folder before reading rows
-		var err error
-		if spell, err = model.LoadSpeller("--tokenizer", o.tokenizer, ""); err != nil {
+	var tokenizer *bpe.Tokenizer
+	var err error
+	if o.tokenizer != "" { // report a wrong folder before reading rows
+		if tokenizer, err = p.tokenizer(run, o.tokenizer); err != nil {
 			return err
 		}
 	}
@@ -304,31 +304,33 @@ func inspectOne[T any](p *program, run *runs.Run, o *inspectOptions, paint show.
 		return p.printJSON(show.ColumnsOf(row))
 	}
 	if o.tokenizer == "" {
-		spell = p.runSpeller(run.Dir, &run.Info)
+		tokenizer = p.runTokenizer(run)
 	}
-	return write(p.stdout, row, show.RowView{Number: o.row, Paint: paint, Spell: spell, Whole: o.whole, Width: p.width(), Unshown: o.unshown})
+	return write(p.stdout, row, show.RowView{Number: o.row, Paint: paint, Spell: model.SpellerOf(tokenizer), Whole: o.whole, Width: p.width(), Unshown: o.unshown})
 }
 
 // noTokenizer is the value of --tokenizer that shows tokens as ids instead of text.
 const noTokenizer = "none"
 
-// runSpeller returns the speller for the run's own tokenizer, or one that prints ids.
-func (p *program) runSpeller(dir string, info *runfolder.Info) model.Speller {
-	tokenizer := p.runTokenizer(dir, info)
-	if tokenizer == nil {
-		return model.Decimal
+// tokenizer returns the tokenizer in the folder that the user chose, or the run's tokenizer. It is nil if
+// tokens are shown as ids.
+func (p *program) tokenizer(run *runs.Run, dir string) (*bpe.Tokenizer, error) {
+	switch dir {
+	case "":
+		return p.runTokenizer(run), nil
+	case noTokenizer:
+		return nil, nil
 	}
-	return model.SpellerOf(tokenizer)
+	return model.LoadExact("--tokenizer", dir, "")
 }
 
 // runTokenizer returns the run's own tokenizer. It returns nil if the tokenizer is no longer at its
 // recorded path, and reports the reason.
-func (p *program) runTokenizer(dir string, info *runfolder.Info) *bpe.Tokenizer {
-	digest := info.Model.Tokenizer()
+func (p *program) runTokenizer(run *runs.Run) *bpe.Tokenizer {
+	path, digest := run.Info.TokenizerPath(run.Dir), run.Info.Model.Tokenizer()
 	if digest == "" {
 		return nil
 	}
-	path := info.TokenizerPath(dir)
 	if path == "" {
 		p.say("showing tokens as ids: the run's tokenizer is no longer at its recorded path; use --tokenizer DIR")
 		return nil

@@ -9,12 +9,9 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/runs"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/view"
-	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
 type viewOptions struct {
@@ -60,7 +57,7 @@ func (p *program) view(ctx context.Context, location string, o *viewOptions) err
 	if err != nil {
 		return err
 	}
-	tokenizer, err := p.viewTokenizer(run, o.tokenizer)
+	tokenizer, err := p.tokenizer(run, o.tokenizer)
 	if err != nil {
 		return err
 	}
@@ -77,17 +74,6 @@ func (p *program) view(ctx context.Context, location string, o *viewOptions) err
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	return server.Serve(ctx, listener)
-}
-
-// viewTokenizer returns the tokenizer that the user chose, or the run's. It is nil if tokens are shown as ids.
-func (p *program) viewTokenizer(run *runs.Run, dir string) (*bpe.Tokenizer, error) {
-	switch dir {
-	case "":
-		return p.runTokenizer(run.Dir, &run.Info), nil
-	case noTokenizer:
-		return nil, nil
-	}
-	return model.LoadExact("--tokenizer", dir, "")
 }
 
 func (p *program) writeView(ctx context.Context, v *view.View, path string) error {

@@ -5,7 +5,6 @@ package model
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -44,6 +43,11 @@ func load(key, dir string, files *source, experimental bool, releases []chat.Tra
 	if err != nil {
 		return nil, err
 	}
+	return loadRest(key, dir, files, tokenizer)
+}
+
+// loadRest loads what a model has besides its tokenizer.
+func loadRest(key, dir string, files *source, tokenizer *bpe.Tokenizer) (*prompt.Model, error) {
 	templates, err := loadTemplates(key, dir, files)
 	if err != nil {
 		return nil, err
@@ -122,15 +126,6 @@ type Speller func(id int32) string
 // Decimal formats a token as its id.
 func Decimal(id int32) string { return strconv.Itoa(int(id)) }
 
-// LoadSpeller returns a Speller for the tokenizer that LoadExact returns.
-func LoadSpeller(key, dir, digest string) (Speller, error) {
-	tokenizer, err := LoadExact(key, dir, digest)
-	if err != nil {
-		return nil, err
-	}
-	return SpellerOf(tokenizer), nil
-}
-
 // LoadExact returns the tokenizer in dir. It fails if the tokenizer's digest differs from the
 // parameter digest, unless that parameter is empty. Errors begin with key. If different versions of
 // the transformers library load different tokenizers, LoadExact uses the first tokenizer that it
@@ -150,14 +145,30 @@ func LoadExact(key, dir, digest string) (*bpe.Tokenizer, error) {
 	case first == nil:
 		return nil, err
 	case !accepts(first):
-		return nil, fmt.Errorf("the tokenizer in %s is not the run's tokenizer (its sha256 is %.12s, but the run has %.12s)", dir, first.Digest(), digest)
+		return nil, exit.Usagef("the tokenizer in %s is not the run's tokenizer (its sha256 is %.12s, but the run has %.12s)", dir, first.Digest(), digest)
 	}
 	return first, nil
 }
 
+// LoadRun is like Load for the model of a run whose tokenizer has the digest; see LoadExact. If digest is
+// empty, the tokenizer must be the same for all releases.
+func LoadRun(key, dir, digest string, releases []chat.Transformers) (*prompt.Model, error) {
+	if digest == "" {
+		return Load(key, dir, true, releases)
+	}
+	tokenizer, err := LoadExact(key, dir, digest)
+	if err != nil {
+		return nil, err
+	}
+	return loadRest(key, dir, open(dir), tokenizer)
+}
+
 // SpellerOf returns a Speller for a tokenizer. The Speller shows a space as ·, and escapes line
-// breaks and unprintable characters.
+// breaks and unprintable characters. Without a tokenizer, SpellerOf returns Decimal.
 func SpellerOf(tokenizer *bpe.Tokenizer) Speller {
+	if tokenizer == nil {
+		return Decimal
+	}
 	return func(id int32) string {
 		b, err := tokenizer.Bytes(id)
 		if err != nil || len(b) == 0 {

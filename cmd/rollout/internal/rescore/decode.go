@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/decode"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -75,7 +76,7 @@ func (d *decoder) answer(rows []sink.StoredRow) (string, *tokenize.Call) {
 			if n < len(r.FinishReasons) {
 				call.FinishReason = r.FinishReasons[n]
 			}
-			if text := strings.TrimSpace(toolCalls.ReplaceAllString(d.text(call.OutputIDs), "")); text != "" {
+			if text := strings.TrimSpace(toolCalls.ReplaceAllString(decode.Text(d.tok, call.OutputIDs), "")); text != "" {
 				return text, call
 			}
 			if last == nil {
@@ -94,21 +95,6 @@ func calls(r *sink.StoredRow) (n int) {
 		}
 	}
 	return n
-}
-
-// text returns the text of the ids, as an engine prints it: without special tokens. An id from the padded
-// vocabulary has no text.
-func (d *decoder) text(ids []int32) string {
-	var b []byte
-	for len(ids) > 0 {
-		n := 0
-		for n < len(ids) && d.tok.Has(ids[n]) {
-			n++
-		}
-		b, _ = d.tok.AppendText(b, ids[:n], bpe.DecodeOptions{SkipSpecial: true}) // cannot fail, because every id was checked
-		ids = ids[min(n+1, len(ids)):]
-	}
-	return string(b)
 }
 
 type message struct {
@@ -144,7 +130,7 @@ func (d *decoder) messages(t *collector.Task, rows []sink.StoredRow) json.RawMes
 				ids = ids[common(ids, before):]
 			}
 			if len(ids) > 0 {
-				all = append(all, message{roles[tokenize.Role(role)], d.text(ids)})
+				all = append(all, message{roles[tokenize.Role(role)], decode.Text(d.tok, ids)})
 			}
 		}
 		before = r.InputIDs

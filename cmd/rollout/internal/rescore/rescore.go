@@ -29,10 +29,8 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/scoring"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/reward"
 	"github.com/rollout-rl/rollout/sink"
-	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 // Options are the arguments of a Rescore that are not settings.
@@ -136,7 +134,7 @@ func (r *Rescore) openScorer() (err error) {
 	if path == "" {
 		return exit.Hint(exit.Usagef("%s: the run has no tokenizer, which is needed to decode its tokens", r.dir), "pass the folder of the model's tokenizer and chat template with --tokenizer")
 	}
-	m, err := loadModel(key, path, digest, c)
+	m, err := model.LoadRun(key, path, digest, c.Releases())
 	if err != nil {
 		return err
 	}
@@ -153,22 +151,6 @@ func (r *Rescore) openScorer() (err error) {
 		r.workers = max(r.workers, c.Reward.Processes+1)
 	}
 	return nil
-}
-
-// loadModel loads the tokenizer and the template. Versions of the transformers library can load
-// different tokenizers from the same files. If the run has the digest of its tokenizer, loadModel finds the
-// version that gives it.
-func loadModel(key, path, digest string, c *config.Config) (*prompt.Model, error) {
-	m, err := model.Load(key, path, true, c.Releases())
-	for releases := chat.AllTransformers(); digest != "" && (err != nil || m.Tokenizer.Digest() != digest) && len(releases) > 0; releases = releases[1:] {
-		if other, no := model.Load(key, path, true, releases[:1]); no == nil && other.Tokenizer.Digest() == digest {
-			return other, nil
-		}
-	}
-	if err == nil && digest != "" && m.Tokenizer.Digest() != digest {
-		return nil, exit.Usagef("%s: the tokenizer in %s is not the run's tokenizer (its sha256 is %.12s, but the run has %.12s)", key, path, m.Tokenizer.Digest(), digest)
-	}
-	return m, err
 }
 
 // try scores a trial sample of the first task.
