@@ -252,7 +252,7 @@ func header(logs []*runs.Log, runID string) (rowjson.Header, error) {
 			h.Samples += int64(len(log.Commits[i].Samples))
 		}
 	}
-	for log, s := range shardsIn(logs) {
+	for log, s := range runs.Shards(logs) {
 		if s.Kind == sink.KindData {
 			h.Rows += s.Rows
 			h.Format = s.Format

@@ -126,7 +126,7 @@ func (w interruptedWriter) Write(p []byte) (int, error) {
 // prepare counts the failures that the format leaves out, and reads the rewards of all groups for the
 // advantages of tinker.
 func (o *exportOptions) prepare(ctx context.Context, logs []*runs.Log, f handover.Format, options *handover.Options, left *handover.Left) error {
-	for log, s := range shardsIn(logs, sink.KindFailures) {
+	for log, s := range runs.Shards(logs, sink.KindFailures) {
 		for f, err := range log.FailureFacts(s) {
 			if err = errors.Join(log.Wrap(err), context.Cause(ctx)); err != nil {
 				return err
@@ -140,7 +140,7 @@ func (o *exportOptions) prepare(ctx context.Context, logs []*runs.Log, f handove
 		return nil
 	}
 	options.Means = handover.Means{}
-	for log, s := range shardsIn(logs, sink.KindData) {
+	for log, s := range runs.Shards(logs, sink.KindData) {
 		for row, err := range log.Facts(s) {
 			if err = errors.Join(log.Wrap(err), context.Cause(ctx)); err != nil {
 				return err
@@ -182,7 +182,7 @@ func (p *program) decoder(run *runs.Run, logs []*runs.Log, f handover.Format, to
 
 // storesMessages reports whether the first row of the run has messages.
 func storesMessages(logs []*runs.Log) bool {
-	for log, s := range shardsIn(logs, sink.KindData) {
+	for log, s := range runs.Shards(logs, sink.KindData) {
 		r, err := log.Row(s, 0)
 		return err == nil && r.Messages != nil
 	}

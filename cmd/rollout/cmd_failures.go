@@ -14,6 +14,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runs"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
@@ -90,6 +91,7 @@ func (p *program) failures(ctx context.Context, dir string, o *failuresOptions) 
 	if err != nil {
 		return err
 	}
+	run.Scores = runfolder.CollectedScores // a failure has no reward
 	logs, damage, err := run.Logs(ctx)
 	if err != nil {
 		return err

@@ -9,7 +9,6 @@ import (
 	"iter"
 	"maps"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"text/tabwriter"
 
@@ -136,7 +135,7 @@ func (p *program) inspect(ctx context.Context, dir string, o *inspectOptions) er
 		}
 		return err
 	}
-	o.unshown = unshownOf(logs)
+	o.unshown = runs.Unshown(logs)
 	rows := found(part, sink.KindData, o, (*runs.Log).Facts, func(r *sink.StoredRow) bool { return o.wants(r.TaskID, r.GroupID, r.SampleKey) })
 	failures := found(part, sink.KindFailures, o, (*runs.Log).FailureFacts, func(f *sink.StoredFailure) bool { return o.wants(f.TaskID, f.GroupID, f.SampleKey) })
 	switch {
@@ -215,27 +214,12 @@ type foundRow[T any] struct {
 	number int
 }
 
-// shardsIn yields the shards of several logs.
-func shardsIn(logs []*runs.Log, kinds ...sink.Kind) iter.Seq2[*runs.Log, sink.Shard] {
-	return func(yield func(*runs.Log, sink.Shard) bool) {
-		for _, log := range logs {
-			for i := range log.Commits {
-				for _, s := range log.Commits[i].Shards {
-					if (len(kinds) == 0 || slices.Contains(kinds, s.Kind)) && !yield(log, s) {
-						return
-					}
-				}
-			}
-		}
-	}
-}
-
 // found yields the rows for which keep returns true, shard by shard. It adds the error of a damaged shard to
 // o.damage, and continues with the next shard. It stops after any other error.
 func found[T any](logs []*runs.Log, kind sink.Kind, o *inspectOptions, read func(*runs.Log, sink.Shard) iter.Seq2[*T, error], keep func(*T) bool) iter.Seq2[foundRow[T], error] {
 	return func(yield func(foundRow[T], error) bool) {
 		number := 0
-		for log, s := range shardsIn(logs, kind) {
+		for log, s := range runs.Shards(logs, kind) {
 			n := int64(0)
 			for row, err := range read(log, s) {
 				if err = log.Wrap(err); errors.Is(err, sink.ErrCorrupt) {
@@ -269,7 +253,7 @@ func place[T any](logs []*runs.Log, kind sink.Kind, rows iter.Seq2[foundRow[T], 
 				n++
 			}
 		} else {
-			for log, s := range shardsIn(logs, kind) {
+			for log, s := range runs.Shards(logs, kind) {
 				if at := o.row - n; at < int(s.Rows) {
 					return rowPlace{log, s, int64(at)}, nil
 				}
@@ -455,24 +439,6 @@ func callText(call int32) string {
 	return strconv.Itoa(int(call))
 }
 
-// unshownOf returns, by sample key, the counts of the calls that the server's answer does not show.
-// For each sample, only the last commit counts.
-func unshownOf(logs []*runs.Log) map[string]tokenize.Unshown {
-	all := map[string]tokenize.Unshown{}
-	for _, log := range logs {
-		for i := range log.Commits {
-			for _, s := range log.Commits[i].Samples {
-				if s.Unshown != (tokenize.Unshown{}) {
-					all[s.Key] = s.Unshown
-				} else if len(all) > 0 {
-					delete(all, s.Key)
-				}
-			}
-		}
-	}
-	return all
-}
-
 // doneIn returns the keys of the samples that do not have to run again.
 func doneIn(logs []*runs.Log) map[string]struct{} {
 	done := map[string]struct{}{}
@@ -485,7 +451,7 @@ func doneIn(logs []*runs.Log) map[string]struct{} {
 func runTotals(logs []*runs.Log) string {
 	var rows, failures int64
 	var tokens sink.Tokens
-	for _, s := range shardsIn(logs) {
+	for _, s := range runs.Shards(logs) {
 		if s.Kind == sink.KindFailures {
 			failures += s.Rows
 			continue
@@ -524,14 +490,14 @@ func taskIDs(run *runs.Run, logs []*runs.Log) iter.Seq[string] {
 		if has {
 			return
 		}
-		for log, s := range shardsIn(logs, sink.KindData) {
+		for log, s := range runs.Shards(logs, sink.KindData) {
 			for r, err := range log.Facts(s) {
 				if err != nil || !yield(r.TaskID) {
 					return
 				}
 			}
 		}
-		for log, s := range shardsIn(logs, sink.KindFailures) {
+		for log, s := range runs.Shards(logs, sink.KindFailures) {
 			for f, err := range log.FailureFacts(s) {
 				if err != nil || !yield(f.TaskID) {
 					return

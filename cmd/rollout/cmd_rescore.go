@@ -32,7 +32,7 @@ func (p *program) rescoreCmd() *cobra.Command {
 during the collection. The text is decoded from the tokens of the rows. Fields that the rows do
 not have, such as exit_code and workdir of a harness, are null.
 
-rescore adds a scores set to the run and does not change its rows. inspect, report, export and
+rescore adds a scores set to the run and does not change its rows. inspect, report, view, export and
 the Python package then use the rewards of the newest complete set; --scores NAME selects
 another one. A sample that cannot be scored gets no reward. If the process is interrupted, the
 same command continues. With --out, rescore leaves RUN as it is and creates a new run.

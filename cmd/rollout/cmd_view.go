@@ -9,14 +9,16 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runs"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/view"
 )
 
 type viewOptions struct {
-	out, tokenizer string
-	follow         bool
+	out, tokenizer, scores string
+	follow                 bool
 }
 
 func (p *program) viewCmd() *cobra.Command {
@@ -33,8 +35,9 @@ writes the page to one file instead. The file contains the report and at most 20
 lists the tasks whose samples it lacks.
 
 A sample is listed when its shard is committed; the page shows how many samples still wait for their
-shard. --follow shows a run that is being collected.`,
-		Annotations: exits("Exit status: 0 written, or after an interrupt, 2 usage error, 5 no port can be opened, 6 RUN cannot be read, 7 RUN is not a run folder, 9 RUN is damaged."),
+shard. --follow shows a run that is being collected. If a part of the run is damaged, the page shows
+the rest, and the report on the page lists the damage.`,
+		Annotations: exits("Exit status: 0 written, or after an interrupt, 2 usage error, 5 no port can be opened, 6 RUN cannot be read, 7 RUN is not a run folder, 9 RUN is damaged; the readable part is shown."),
 		Example: `  rollout view run1
   rollout view run1 --follow
   rollout view run1 --out page.html
@@ -45,6 +48,7 @@ shard. --follow shows a run that is being collected.`,
 	f := cmd.Flags()
 	f.StringVar(&o.out, "out", "", "write the page to `FILE` instead of serving it; - is standard output")
 	f.BoolVar(&o.follow, "follow", false, "show new samples as they are committed")
+	f.StringVar(&o.scores, "scores", "", scoresUsage)
 	f.StringVar(&o.tokenizer, "tokenizer", "", "show tokens as text with the tokenizer in `DIR`, or as ids if it is \"none\" (default: the run's tokenizer)")
 	return cmd
 }
@@ -57,13 +61,14 @@ func (p *program) view(ctx context.Context, location string, o *viewOptions) err
 	if err != nil {
 		return err
 	}
+	run.Scores = o.scores
 	tokenizer, err := p.tokenizer(run, o.tokenizer)
 	if err != nil {
 		return err
 	}
 	v := view.Open(run, tokenizer)
 	if o.out != "" {
-		return p.writeView(ctx, v, o.out)
+		return p.writeView(ctx, run, v, o.out)
 	}
 	server := &view.Server{View: v, Follow: o.follow}
 	listener, err := server.Listen(ctx)
@@ -76,18 +81,25 @@ func (p *program) view(ctx context.Context, location string, o *viewOptions) err
 	return server.Serve(ctx, listener)
 }
 
-func (p *program) writeView(ctx context.Context, v *view.View, path string) error {
+func (p *program) writeView(ctx context.Context, run *runs.Run, v *view.View, path string) error {
 	if err := v.Refresh(ctx); err != nil {
 		return err
 	}
-	if path == "-" {
-		_, err := v.Write(ctx, termsafe.Raw(p.stdout))
-		return err
-	}
+	var damage []error
 	var failed error // not a problem of the file
+	write := func(w io.Writer) (left *report.LeftOut, _ error) {
+		left, damage, failed = v.Write(ctx, w)
+		return left, failed
+	}
+	if path == "-" {
+		if _, err := write(termsafe.Raw(p.stdout)); err != nil {
+			return err
+		}
+		return run.Damage(damage)
+	}
 	err := runfolder.WriteNamed(path, func(w io.Writer) error {
-		left, err := v.Write(ctx, w)
-		if failed = err; err == nil && left.Samples > 0 {
+		left, err := write(w)
+		if err == nil && left.Samples > 0 {
 			p.say("%s contains %s; %s left out", path, format.Plural(int64(left.Kept), "sample"), format.Plural(int64(left.Samples), "sample"))
 		}
 		return err
@@ -99,5 +111,5 @@ func (p *program) writeView(ctx context.Context, v *view.View, path string) erro
 		return exit.With(exit.Storage, fmt.Errorf("%s: %w", path, err))
 	}
 	p.say("wrote %s", path)
-	return nil
+	return run.Damage(damage)
 }

@@ -106,6 +106,11 @@ func TestFleetDamage(t *testing.T) {
 			damaged("inspect", "--row", "0")
 		}
 		contains(t, damaged("report").stdout, "not counted: partitions/0000/")
+		page := damaged("view", "--tokenizer", "none", "--out", "-").stdout
+		contains(t, page, "not counted: partitions/0000/")
+		for key := range inOther {
+			contains(t, page, `"key":"`+key+`"`)
+		}
 		if c.log {
 			damaged("failures")
 		} else {

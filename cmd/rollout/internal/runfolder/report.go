@@ -13,6 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
+	"github.com/rollout-rl/rollout/sink"
 )
 
 // ReportPage is the file name of the report for people. [ReportFile] has the same content for
@@ -23,7 +24,15 @@ const ReportPage = "report.html"
 // the report to the parameter last, which returns the summary of this process as JSON, or nil.
 // WriteReport returns the damage that it found in the run's files.
 func WriteReport(folder *Folder, last func(*report.Report) (json.RawMessage, error)) (damage []error, err error) {
-	r, err := ReadReport(folder.Dir, "", report.DefaultPass, false, true)
+	info, err := Read(folder.Dir)
+	if err != nil {
+		return nil, err
+	}
+	scores, err := ReadScores(folder.Dir, nil, folder.Dir, info.ID, "")
+	if err != nil {
+		return nil, err
+	}
+	r, err := ReadReport(folder.Dir, scores, report.DefaultPass, false, true)
 	if err != nil {
 		return nil, err
 	}
@@ -48,11 +57,10 @@ func Name(dir string) string {
 	return filepath.Base(dir)
 }
 
-// ReadReport builds the current report of the run in dir, with the rewards of the scores set with the given name;
-// see [ReadScores]. The parameter running is true if another
-// process is collecting into the run. If again is set, ReadReport can reuse the existing report,
+// ReadReport builds the current report of the run in dir, with the rewards of a scores set, or of the collection
+// if it is nil. The parameter running is true if another process is collecting into the run. If again is set, ReadReport can reuse the existing report,
 // provided that nothing has been collected since.
-func ReadReport(dir, scores string, pass float64, running, again bool) (*report.Report, error) {
+func ReadReport(dir string, scores *sink.Scores, pass float64, running, again bool) (*report.Report, error) {
 	info, err := Read(dir)
 	if err != nil {
 		return nil, err
@@ -61,10 +69,7 @@ func ReadReport(dir, scores string, pass float64, running, again bool) (*report.
 		return nil, err
 	}
 	run := info.Reported(pass)
-	if run.Scores, err = ReadScores(dir, nil, dir, info.ID, scores); err != nil {
-		return nil, err
-	}
-	run.Running = running
+	run.Scores, run.Running = scores, running
 	last, err := lastReport(dir)
 	if err != nil {
 		return nil, err

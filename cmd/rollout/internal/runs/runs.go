@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"log/slog"
 	"os"
 	"path"
@@ -24,6 +25,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/store"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A Run is a run that is read.
@@ -34,8 +36,14 @@ type Run struct {
 	Fleet    *fleet.Fleet   // nil if the run is not a fleet
 	Store    store.Store    // nil if the run is in a folder of its own
 	Datasets []Dataset
-	// Scores is the name of the scores set whose rewards the rows get; see runfolder.ReadScores.
+	// Scores is the name of the scores set whose rewards the rows get; see runfolder.ReadScores. The set
+	// is read once, so that the rewards of a Run that is read again come from the same set.
 	Scores string
+	scores struct {
+		once sync.Once
+		set  *sink.Scores
+		err  error
+	}
 }
 
 // A Dataset is the dataset of a run, or of a partition with tasks.
@@ -193,17 +201,51 @@ func (d *Dataset) Wrap(err error) error {
 	return fleet.InPartition(d.Partition, err)
 }
 
+// Shards yields the shards of several logs, of all kinds if none is given.
+func Shards(logs []*Log, kinds ...sink.Kind) iter.Seq2[*Log, sink.Shard] {
+	return func(yield func(*Log, sink.Shard) bool) {
+		for _, log := range logs {
+			for i := range log.Commits {
+				for _, s := range log.Commits[i].Shards {
+					if (len(kinds) == 0 || slices.Contains(kinds, s.Kind)) && !yield(log, s) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// Unshown returns, by sample key, the counts of the calls that the server's answer does not show.
+// For each sample, only the last commit counts.
+func Unshown(logs []*Log) map[string]tokenize.Unshown {
+	all := map[string]tokenize.Unshown{}
+	for _, log := range logs {
+		for i := range log.Commits {
+			for _, s := range log.Commits[i].Samples {
+				if s.Unshown != (tokenize.Unshown{}) {
+					all[s.Key] = s.Unshown
+				} else if len(all) > 0 {
+					delete(all, s.Key)
+				}
+			}
+		}
+	}
+	return all
+}
+
 // Report builds the report of the run. The error has an exit code.
 func (r *Run) Report(ctx context.Context, pass float64) (*report.Report, error) {
-	if r.Dir != "" {
-		_, running := runfolder.Locked(r.Dir)
-		return runfolder.ReadReport(r.Dir, r.Scores, pass, running, false)
-	}
-	run := r.Info.Reported(pass)
-	var err error
-	if run.Scores, err = r.scores(); err != nil {
+	scores, err := r.readScores()
+	if err != nil {
 		return nil, err
 	}
+	if r.Dir != "" {
+		_, running := runfolder.Locked(r.Dir)
+		return runfolder.ReadReport(r.Dir, scores, pass, running, false)
+	}
+	run := r.Info.Reported(pass)
+	run.Scores = scores
 	if r.Fleet != nil {
 		run.Partitions = len(r.Datasets)
 	}
@@ -263,22 +305,25 @@ func (r *Run) Each(ctx context.Context, read func(ctx context.Context, i int, d 
 	return damage, err
 }
 
-// scores reads the selected scores set. It returns nil if the rewards in the rows count.
-func (r *Run) scores() (*sink.Scores, error) {
-	if r.Fleet != nil {
-		if r.Scores != "" && r.Scores != runfolder.CollectedScores {
-			return nil, exit.Usagef("--scores: a fleet has no scores sets")
+// readScores reads the selected scores set. It returns nil if the rewards in the rows count.
+func (r *Run) readScores() (*sink.Scores, error) {
+	of := &r.scores
+	of.once.Do(func() {
+		switch {
+		case r.Fleet == nil:
+			of.set, of.err = runfolder.ReadScores(r.Location, r.Store, r.Dir, r.Info.ID, r.Scores)
+		case r.Scores != "" && r.Scores != runfolder.CollectedScores:
+			of.err = exit.Usagef("--scores: a fleet has no scores sets")
 		}
-		return nil, nil
-	}
-	return runfolder.ReadScores(r.Location, r.Store, r.Dir, r.Info.ID, r.Scores)
+	})
+	return of.set, of.err
 }
 
 // Logs reads the logs of all datasets. If partitions are damaged, their logs contain the entries before the
 // damage. Their rows have the rewards of the selected scores set. The error has an exit code.
 func (r *Run) Logs(ctx context.Context) (logs []*Log, damage []error, err error) {
 	logs = make([]*Log, len(r.Datasets))
-	scores, err := r.scores()
+	scores, err := r.readScores()
 	if err != nil {
 		return nil, nil, err
 	}

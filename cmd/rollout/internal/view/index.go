@@ -136,13 +136,16 @@ func (x *index) addFailure(f *sink.StoredFailure, at place) {
 	x.failures[n] = append(x.failures[n], at)
 }
 
-// addEmpty adds a sample that ended without rows and without failures.
-func (x *index) addEmpty(s *sink.CommittedSample, g sink.CommittedGroup) {
+// lost is the status of a sample whose rows and failures cannot be read.
+const lost = "damaged"
+
+// addEmpty adds a sample that ended without rows and without failures, or whose shard is damaged.
+func (x *index) addEmpty(s *sink.CommittedSample, g sink.CommittedGroup, status string) {
 	n := x.at(s.Key)
 	if x.data[n].n > 0 || len(x.failures[n]) > 0 {
 		return // of another attempt
 	}
-	x.taskOf[n], x.groupOf[n], x.statusOf[n] = x.task.id(""), x.group.id(g.ID), x.status.id("no rows")
+	x.taskOf[n], x.groupOf[n], x.statusOf[n] = x.task.id(""), x.group.id(g.ID), x.status.id(status)
 	x.sampleIndex[n], x.gradeOf[n] = s.Index, x.grade.id("")
 }
 

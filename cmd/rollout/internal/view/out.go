@@ -16,15 +16,16 @@ const Most = 200
 const maxLeftOut = 1000
 
 // Write writes the page with the report and at most Most samples into one file. It returns what it
-// left out.
-func (v *View) Write(ctx context.Context, w io.Writer) (*report.LeftOut, error) {
+// left out, and the damage that the report lists.
+func (v *View) Write(ctx context.Context, w io.Writer) (left *report.LeftOut, damage []error, err error) {
 	o, err := v.overview(ctx, false)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	v.mu.RLock()
 	only := v.state.index.choose(Most)
-	cols, left := v.columns(only), v.state.index.leftOut(only)
+	cols := v.columns(only)
+	left = v.state.index.leftOut(only)
 	v.mu.RUnlock()
 	trim(cols)
 	whole := *o
@@ -59,7 +60,7 @@ func (v *View) Write(ctx context.Context, w io.Writer) (*report.LeftOut, error) 
 		_, err = io.WriteString(w, "]}")
 		return err
 	}}
-	return left, web.Write(w, page)
+	return left, o.Report.Damage, web.Write(w, page)
 }
 
 // choose returns the numbers of at most n samples, in order: whole groups from all parts of the

@@ -50,7 +50,10 @@ func write(t *testing.T, v *view.View, w io.Writer) (left leftOut) {
 	if err := v.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l := must(v.Write(t.Context(), w))(t)
+	l, damage, err := v.Write(t.Context(), w)
+	if err != nil || damage != nil {
+		t.Fatal(err, damage)
+	}
 	return leftOut{l.Kept, l.Samples, l.Tasks, l.IDs}
 }
 

@@ -3,8 +3,10 @@ package view
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runs"
 	"github.com/rollout-rl/rollout/sink"
 )
 
@@ -22,7 +24,7 @@ type hit struct {
 const every = 512
 
 // search calls found for the samples that contain the text, in any case: in the task, in an error,
-// in the messages, or in the tokens of one row. It reads all rows.
+// in the messages, or in the tokens of one row. It reads all rows, and skips damaged shards.
 func (v *View) search(ctx context.Context, text string, found func(hit) error) error {
 	want := bytes.ToLower([]byte(text))
 	logs, h := v.searchTasks(string(want))
@@ -51,15 +53,18 @@ func (v *View) search(ctx context.Context, text string, found func(hit) error) e
 		h.Found = []int32{}
 		return err
 	}
-	if err := eachText(logs, v.tokens, want, progress); err != nil {
+	damaged, err := eachText(logs, v.tokens, want, progress)
+	if err != nil {
 		return v.run.Error(err)
 	}
-	h.Done = h.Of
+	if h.Done = h.Of; damaged {
+		h.Note = "damaged shards were not searched"
+	}
 	return found(h)
 }
 
 // searchTasks returns the logs to search, and the samples whose task contains the text.
-func (v *View) searchTasks(want string) (logs []*sink.Log, h hit) {
+func (v *View) searchTasks(want string) (logs []*runs.Log, h hit) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	x := &v.state.index
@@ -85,8 +90,9 @@ func (v *View) appendNumber(dst []int32, key string) []int32 {
 	return dst
 }
 
-// eachText calls each for every failure and every row, with whether it contains the text.
-func eachText(logs []*sink.Log, tokens *decoder, want []byte, each func(key string, has bool) error) error {
+// eachText calls each for every failure and every row, with whether it contains the text. It reports whether it
+// skipped damaged shards.
+func eachText(logs []*runs.Log, tokens *decoder, want []byte, each func(key string, has bool) error) (damaged bool, err error) {
 	var buf []byte
 	contains := func(ids []int32, texts ...string) bool {
 		for _, t := range texts {
@@ -100,31 +106,37 @@ func eachText(logs []*sink.Log, tokens *decoder, want []byte, each func(key stri
 		buf = tokens.appendLower(buf[:0], ids)
 		return bytes.Contains(buf, want)
 	}
-	for _, log := range logs {
-		for shard := range log.Shards(sink.KindFailures) {
-			for f, err := range log.Failures(shard) {
-				if err != nil {
-					return err
-				}
-				if err := each(f.SampleKey, contains(f.OutputIDs, f.Error, f.Text)); err != nil {
-					return err
-				}
+	for log, shard := range runs.Shards(logs, sink.KindFailures) {
+		for f, err := range log.Failures(shard) {
+			if errors.Is(err, sink.ErrCorrupt) {
+				damaged = true
+				break
 			}
-		}
-		for shard := range log.Shards(sink.KindData) {
-			for r, err := range log.Rows(shard) {
-				if err != nil {
-					return err
-				}
-				messages := ""
-				if r.Messages != nil {
-					messages = *r.Messages
-				}
-				if err := each(r.SampleKey, contains(r.InputIDs, messages)); err != nil {
-					return err
-				}
+			if err == nil {
+				err = each(f.SampleKey, contains(f.OutputIDs, f.Error, f.Text))
+			}
+			if err != nil {
+				return damaged, err
 			}
 		}
 	}
-	return nil
+	for log, shard := range runs.Shards(logs, sink.KindData) {
+		for r, err := range log.Rows(shard) {
+			if errors.Is(err, sink.ErrCorrupt) {
+				damaged = true
+				break
+			}
+			if err != nil {
+				return damaged, err
+			}
+			messages := ""
+			if r.Messages != nil {
+				messages = *r.Messages
+			}
+			if err := each(r.SampleKey, contains(r.InputIDs, messages)); err != nil {
+				return damaged, err
+			}
+		}
+	}
+	return damaged, nil
 }

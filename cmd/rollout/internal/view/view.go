@@ -2,6 +2,7 @@ package view
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -32,12 +33,13 @@ type View struct {
 
 // A snapshot is what was read of a run at one time.
 type snapshot struct {
-	logs    []*sink.Log
+	logs    []*runs.Log
 	shards  []sink.Shard
 	seen    map[string]int32 // numbers in shards, by dataset and path
 	index   index
 	unshown map[string]tokenize.Unshown
 	last    int64 // sum of the numbers of the last entries
+	damaged bool  // true if a shard could not be read completely
 }
 
 // Open returns a View of a run. The tokenizer is nil if tokens are shown as ids. Refresh reads the
@@ -49,30 +51,27 @@ func Open(run *runs.Run, tokenizer *bpe.Tokenizer) *View {
 // Name returns the name of the run's folder or bucket.
 func (v *View) Name() string { return v.run.Name() }
 
-// Refresh reads what was committed since the last call. The number of a sample never changes.
+// Refresh reads what was committed since the last call. The number of a sample never changes. Refresh
+// skips damaged shards and partitions, which the report lists.
 func (v *View) Refresh(ctx context.Context) error {
 	v.refresh.Lock()
 	defer v.refresh.Unlock()
-	read, damage, err := v.run.Logs(ctx) // without v.mu: a bucket can be slow
-	if err == nil {
-		err = v.run.Damage(damage)
-	}
+	logs, _, err := v.run.Logs(ctx) // without v.mu: a bucket can be slow
 	if err != nil {
 		return err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	last, logs := int64(0), make([]*sink.Log, len(read))
-	for i, log := range read {
+	last := int64(0)
+	for _, log := range logs {
 		last += log.Last()
-		logs[i] = log.Log
 	}
 	if v.revision > 0 && !v.broken && last == v.state.last {
 		return nil
 	}
-	next := snapshot{logs: logs, last: last, unshown: unshownOf(logs)}
+	next := snapshot{logs: logs, last: last, unshown: runs.Unshown(logs)}
 	if !v.broken && v.state.allIn(logs) {
-		next.shards, next.seen, next.index = v.state.shards, v.state.seen, v.state.index
+		next.shards, next.seen, next.index, next.damaged = v.state.shards, v.state.seen, v.state.index, v.state.damaged
 	} else { // a merge has replaced shards
 		for _, key := range v.state.index.order {
 			next.index.at(key)
@@ -99,7 +98,7 @@ func (v *View) read(ctx context.Context, again bool) error {
 }
 
 // allIn reports whether the logs still name all shards of the snapshot.
-func (s *snapshot) allIn(logs []*sink.Log) bool {
+func (s *snapshot) allIn(logs []*runs.Log) bool {
 	n := 0
 	for i, log := range logs {
 		for _, kind := range kinds {
@@ -139,9 +138,12 @@ func (s *snapshot) read(ctx context.Context) error {
 				if _, ok := s.seen[shardName(i, shard)]; ok {
 					continue
 				}
-				if err := s.add(int32(i), log, shard); err != nil { //nolint:gosec // a run has far fewer datasets
+				err := s.add(int32(i), log, shard) //nolint:gosec // a run has far fewer datasets
+				damaged := errors.Is(err, sink.ErrCorrupt)
+				if err != nil && !damaged {
 					return err
 				}
+				s.damaged = s.damaged || damaged
 			}
 		}
 	}
@@ -149,8 +151,12 @@ func (s *snapshot) read(ctx context.Context) error {
 		for i := range log.Commits {
 			c := &log.Commits[i]
 			for k := range c.Samples {
-				if of := &c.Samples[k]; of.Rows+of.Failures == 0 {
-					s.index.addEmpty(of, c.Groups[of.Group])
+				of := &c.Samples[k]
+				switch {
+				case of.Rows+of.Failures == 0:
+					s.index.addEmpty(of, c.Groups[of.Group], "no rows")
+				case s.damaged:
+					s.index.addEmpty(of, c.Groups[of.Group], lost)
 				}
 			}
 		}
@@ -158,8 +164,11 @@ func (s *snapshot) read(ctx context.Context) error {
 	return nil
 }
 
-func (s *snapshot) add(log int32, from *sink.Log, shard sink.Shard) error {
+// add adds the rows of a shard. It returns a *sink.CorruptError if the shard is damaged.
+func (s *snapshot) add(log int32, from *runs.Log, shard sink.Shard) error {
 	number := int32(len(s.shards)) //nolint:gosec // far fewer shards than 2³¹ fit into memory
+	s.shards = append(s.shards, shard)
+	s.seen[shardName(int(log), shard)] = number
 	at := place{log: log, shard: number}
 	if shard.Kind == sink.KindData {
 		for row, err := range from.Facts(shard) {
@@ -178,27 +187,7 @@ func (s *snapshot) add(log int32, from *sink.Log, shard sink.Shard) error {
 			at.first++
 		}
 	}
-	s.shards = append(s.shards, shard)
-	s.seen[shardName(int(log), shard)] = number
 	return nil
-}
-
-// unshownOf returns the counts of the calls that no reply shows, by sample key. The last commit of
-// a sample counts.
-func unshownOf(logs []*sink.Log) map[string]tokenize.Unshown {
-	all := map[string]tokenize.Unshown{}
-	for _, log := range logs {
-		for i := range log.Commits {
-			for _, s := range log.Commits[i].Samples {
-				if s.Unshown != (tokenize.Unshown{}) {
-					all[s.Key] = s.Unshown
-				} else if len(all) > 0 {
-					delete(all, s.Key)
-				}
-			}
-		}
-	}
-	return all
 }
 
 // patience limits the time that is spent on reports during a run: a report is shown for at least

@@ -91,7 +91,8 @@ function series(s, values) {
 
 function Rewards({ r, name }) {
   const w = r.rewards;
-  if (!w.all) return html`<h2>Rewards</h2><p class="soft">No sample was scored.</p>`;
+  const head = html`<h2>Rewards</h2>${r.scores && html`<p class="soft">The rewards come from scores set <code>${r.scores}</code> of <code>rollout rescore</code>.</p>`}`;
+  if (!w.all) return html`${head}<p class="soft">No sample was scored.</p>`;
   const over = w.over_time && series(w.over_time, w.over_time.mean);
   const k = w.pass_at_k ?? [];
   const g = r.groups;
@@ -104,7 +105,7 @@ function Rewards({ r, name }) {
     ["\u2013 none passed", g.none_pass, g.scored],
     ["\u2013 otherwise equal", g.zero_variance - g.all_pass - g.none_pass, g.scored],
   ];
-  return html`<h2>Rewards</h2><div class="grid">
+  return html`${head}<div class="grid">
     <${Histogram} title="Samples by reward" name=${name} unit="reward" what="samples" d=${w.all} />
     ${over && html`<${Lines} title="Mean reward over time" name=${name} x=${over.x} y="mean reward" lines=${[{ points: over.points }]} note="A sample counts at the time when it ended. A time without samples is a gap." />`}
     <${Lines} title="pass@k as k grows" name=${name} x="k" y="share of groups" high=${1.05} xs=${k.map((p) => p.k)} lines=${[{ points: k.map((p) => [p.k, p.value]) }]} note="The k axis starts at 1 and is logarithmic." />

@@ -45,7 +45,7 @@ export function Sample({ n, samples, row: wanted }) {
     <${Group} samples=${samples} group=${group} n=${n} />
     <${Facts} s=${s} />
     ${s.failures.map((f) => html`<${Failure} f=${f} vocab=${s.vocab} />`)}
-    ${s.rows.length > 0 ? html`<${Rows} s=${s} row=${Math.min(row, s.rows.length - 1)} setRow=${setRow} />` : s.failures.length === 0 && html`<p>The sample has no rows.</p>`}
+    ${s.rows.length > 0 ? html`<${Rows} s=${s} row=${Math.min(row, s.rows.length - 1)} setRow=${setRow} />` : s.failures.length === 0 && html`<p>${s.status === "damaged" ? "The sample cannot be read, because its shard is damaged. rollout verify lists the damage." : "The sample has no rows."}</p>`}
     ${s.messages && s.rows.length === 0 && html`<${Conversation} blocks=${blocksOfMessages(s.messages) ?? [{ kind: "other", name: "", text: s.messages }]} />`}
   </main>`;
 }
