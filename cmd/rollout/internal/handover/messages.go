@@ -61,7 +61,7 @@ func (w *messagesWriter) Write(r *sink.StoredRow) (bool, error) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendMessage(b, &c.messages[i])
+		b = c.messages[i].AppendJSON(b)
 		if c.copied(&c.messages[i]) {
 			b = append(b[:len(b)-1], `,"weight":0}`...)
 		}
@@ -69,32 +69,6 @@ func (w *messagesWriter) Write(r *sink.StoredRow) (bool, error) {
 	w.buf = append(appendIdentity(append(b, ']', ','), &c), "}\n"...)
 	_, err := w.w.Write(w.buf)
 	return true, err
-}
-
-func appendMessage(b []byte, m *decode.Message) []byte {
-	b = append(append(append(b, `{"role":"`...), m.Role...), '"')
-	b = rowjson.AppendText(append(b, `,"content":`...), m.Content)
-	if m.Reasoning != "" {
-		b = rowjson.AppendText(append(b, `,"reasoning_content":`...), m.Reasoning)
-	}
-	if m.CallID != "" {
-		b = rowjson.AppendText(append(b, `,"tool_call_id":`...), m.CallID)
-	}
-	return append(appendCalls(b, `,"tool_calls":[`, `,"type":"function"`, m.Calls), '}')
-}
-
-// appendCalls appends an array of calls, or nothing if there is none. kind is a member of each call.
-func appendCalls(b []byte, begin, kind string, calls []decode.Call) []byte {
-	for i, c := range calls {
-		b = append(b, []string{begin, `,`}[min(i, 1)]...)
-		b = rowjson.AppendText(append(b, `{"id":`...), c.ID)
-		b = rowjson.AppendText(append(append(b, kind...), `,"function":{"name":`...), c.Name)
-		b = append(rowjson.AppendText(append(b, `,"arguments":`...), c.Arguments), `}}`...)
-	}
-	if len(calls) > 0 {
-		b = append(b, ']')
-	}
-	return b
 }
 
 // appendReward appends a reward. A whole number ends with .0, because readers take the type of a column from its

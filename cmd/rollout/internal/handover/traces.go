@@ -94,7 +94,7 @@ func appendTraced(b []byte, m *decode.Message, model string) []byte {
 	if m.CallID != "" {
 		b = rowjson.AppendText(append(b, `,"toolCallId":`...), m.CallID)
 	}
-	b = appendCalls(b, `,"toolCalls":[`, "", m.Calls)
+	b = decode.AppendCalls(b, `,"toolCalls":[`, "", m.Calls)
 	if m.Role == decode.Assistant && model != "" {
 		b = rowjson.AppendText(append(b, `,"model":`...), model)
 	}

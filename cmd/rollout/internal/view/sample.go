@@ -66,6 +66,8 @@ type row struct {
 	Unscored     int32           `json:"unscored"`
 	Trimmed      int32           `json:"trimmed"`
 	Text         [][]part        `json:"text,omitempty"` // the text of each span
+	// Messages is the conversation. It is null if the tokens cannot be split into messages.
+	Messages json.RawMessage `json:"messages"`
 }
 
 // A failure is one failure of a sample.
@@ -188,14 +190,18 @@ func (v *View) row(r *sink.StoredRow, vocab *vocabulary) row {
 	if vocab.decoder == nil {
 		return out
 	}
-	for k := range min(len(r.TurnRoles), len(r.TurnOffsets)-1) {
+	if len(r.TurnOffsets) != len(r.TurnRoles)+1 {
+		return out // rollout verify reports it
+	}
+	for k := range r.TurnRoles {
 		from, to := int(r.TurnOffsets[k]), int(r.TurnOffsets[k+1])
 		if from < 0 || from > to || to > len(r.InputIDs) {
-			out.Text = nil // rollout verify reports it
-			break
+			out.Text = nil // as above
+			return out
 		}
 		out.Text = append(out.Text, vocab.decoder.parts(r.InputIDs[from:to]))
 	}
+	out.Messages = vocab.decoder.conversation(r)
 	return out
 }
 

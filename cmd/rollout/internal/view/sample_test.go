@@ -24,6 +24,10 @@ type sampleOf struct {
 			T string
 			S int
 		}
+		Messages []struct {
+			Role, Content string
+			Reasoning     string `json:"reasoning_content"`
+		}
 		Divergence *struct{ Offset int }
 	}
 	Failures []struct{ Class, Error string }
@@ -55,6 +59,21 @@ func TestTexts(t *testing.T) {
 	}
 	if !strings.Contains(tokens.String(), "na") || strings.Contains(tokens.String(), "\ufffd") {
 		t.Errorf("tokens: %q", tokens.String())
+	}
+}
+
+// TestMessages checks that the page gets the messages of a row as export splits them: a role that the policy
+// wrote itself is a part of its answer.
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	m := newMaker(t)
+	m.sample("a", 0, 1, nil, m.row(chat("hi"), "<think>\nHm.\n</think>\n\nYes<|im_end|>\n<|im_start|>user\nNo<|im_end|>"))
+	dir := filepath.Join(t.TempDir(), "run")
+	m.write(dir)
+	s := fetch[sampleOf](t, serve(t, dir, false)+"api/sample/0")
+	all := s.Rows[0].Messages
+	if len(all) != 3 || all[1].Role != "user" || all[1].Content != "hi" || all[2].Role != "assistant" || all[2].Content != "Yes\nuser\nNo" || all[2].Reasoning != "Hm." {
+		t.Errorf("messages %+v", all)
 	}
 }
 

@@ -2,14 +2,18 @@ package view
 
 import (
 	"bytes"
+	"encoding/json"
 	"sync"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/decode"
+	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
 // A decoder turns tokens into text. A nil decoder stands for no tokenizer.
 type decoder struct {
 	tokenizer *bpe.Tokenizer
+	messages  *decode.Decoder // nil if the chat template of the model is not known
 
 	once  sync.Once
 	lower [][]byte // bytes of every token in lower case, for search
@@ -19,7 +23,9 @@ func newDecoder(t *bpe.Tokenizer) *decoder {
 	if t == nil {
 		return nil
 	}
-	return &decoder{tokenizer: t}
+	d := &decoder{tokenizer: t}
+	d.messages, _ = decode.New(t) // without it, the page shows one block per span
+	return d
 }
 
 // bytes returns the bytes of a token, or nil if the tokenizer lacks it.
@@ -52,6 +58,21 @@ func (d *decoder) parts(ids []int32) []part {
 	}
 	flush()
 	return out
+}
+
+// conversation returns the messages of a row as an array, or nil if they are not known.
+func (d *decoder) conversation(r *sink.StoredRow) json.RawMessage {
+	if d.messages == nil {
+		return nil
+	}
+	b := []byte{'['}
+	for i, m := range d.messages.Messages(r) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = m.AppendJSON(b)
+	}
+	return append(b, ']')
 }
 
 // A vocabulary collects the texts of the tokens of one sample.

@@ -15,20 +15,27 @@ const pretty = (v) => {
   }
 };
 
-// blocksOfMessages returns the blocks of stored messages, in the shapes of OpenAI, Anthropic and
-// Letta. It returns null if the text is not a list of messages.
-export function blocksOfMessages(text) {
-  let list;
+// parsed returns the list of messages in a text, or null.
+export function parsed(text) {
   try {
-    list = JSON.parse(text);
+    const list = JSON.parse(text);
+    return Array.isArray(list) ? list : null;
   } catch {
     return null;
   }
-  if (!Array.isArray(list)) return null;
+}
+
+// blocksOfMessages returns the blocks of messages in the shapes of OpenAI, Anthropic and Letta.
+export function blocksOfMessages(list) {
   const out = [];
+  const names = new Map(); // of tools, by the id of the call
   const add = (kind, text, name = "") => text !== "" && text !== null && text !== undefined && out.push({ kind, name, text: typeof text === "string" ? text : pretty(text) });
-  const call = (c) => add("call", pretty(c.function?.arguments ?? c.arguments ?? c.input ?? {}), c.function?.name ?? c.name ?? "");
-  const returned = (r) => add("return", pretty(r.tool_return ?? r.content ?? r.output ?? ""), r.name ?? r.tool_call_id ?? "");
+  const call = (c) => {
+    const name = c.function?.name ?? c.name ?? "";
+    names.set(c.id ?? c.tool_call_id, name);
+    add("call", pretty(c.function?.arguments ?? c.arguments ?? c.input ?? {}), name);
+  };
+  const returned = (r) => add("return", pretty(r.tool_return ?? r.content ?? r.output ?? ""), r.name ?? names.get(r.tool_call_id ?? r.tool_use_id ?? null) ?? r.tool_call_id ?? "");
   const content = (kind, c) => {
     if (!Array.isArray(c)) return add(kind, c);
     for (const part of c) {
@@ -44,7 +51,7 @@ export function blocksOfMessages(text) {
     else if (m.message_type === "reasoning_message") add("reasoning", m.reasoning);
     else if (m.tool_return !== undefined || m.tool_returns) (m.tool_returns ?? [m]).forEach(returned);
     else if (m.tool_call || (m.message_type && m.tool_calls)) [m.tool_calls ?? m.tool_call].flat().forEach(call);
-    else if (m.role === "tool") add("return", typeof m.content === "string" ? pretty(m.content) : pretty(m.content ?? ""), m.name ?? m.tool_call_id ?? "");
+    else if (m.role === "tool") returned(m);
     else {
       const role = m.role ?? /^(system|user|assistant)_message$/.exec(m.message_type ?? "")?.[1];
       const kind = { system: "system", developer: "system", user: "user", assistant: "assistant" }[role];
@@ -60,66 +67,11 @@ export function blocksOfMessages(text) {
   return out;
 }
 
-const tags = { "<think>": "reasoning", "<tool_call>": "call", "<tool_response>": "return" };
-const tag = /(<\/?(?:think|tool_call|tool_response)>)/;
-const starts = { "<|im_start|>": "\n", "<|start_header_id|>": "<|end_header_id|>" };
-
-// blocksOfRow returns the blocks of the text of a row. The spans are lists of {t, s}: a text, and
-// whether it is a special token of the model.
-export function blocksOfRow(row) {
-  const out = [];
-  let known = false; // true if the template marks roles in a known way; then its tokens are noise
-  row.text.forEach((span, k) => {
-    const base = { 0: "other", 1: "assistant", 2: "return", 3: "user" }[row.roles[k]] ?? "other";
-    let kind = base; // of the text outside of tags
-    let inside = ""; // the kind of the open tag
-    let head = ""; // the token that ends the name of a role
-    const add = (kind, text, name = "") => {
-      const last = out.at(-1);
-      if (last && last.kind === kind && last.span === k && last.name === name && kind !== "mark") last.text += text;
-      else if (text.trim() !== "") out.push({ kind, name, text, span: k });
-    };
-    const role = (name) => (known = true) && (kind = { system: "system", developer: "system", user: "user", assistant: "assistant", tool: "return", ipython: "return" }[name.trim()] ?? "other");
-    for (const part of span) {
-      for (const text of part.s ? [part.t] : part.t.split(tag)) {
-        if (text === "") continue;
-        const opened = tags[text];
-        if (opened) inside = opened;
-        else if (tag.test(text) && text.length < 20) inside = "";
-        else if (part.s) {
-          if (head === text) head = "";
-          else {
-            head = starts[text] ?? "";
-            if (!head) add("mark", text);
-          }
-          inside = "";
-        } else if (head === "\n") {
-          const [name, ...rest] = text.split("\n");
-          head = "";
-          role(name);
-          add(kind, rest.join("\n"));
-        } else if (head) role(text);
-        else add(inside || kind, text);
-      }
-    }
-  });
-  for (const b of out) {
-    if (b.kind === "call") Object.assign(b, named(b.text));
-    b.text = b.text.replace(/^\s*\n|\s+$/g, "");
-  }
-  return out.filter((b) => b.text !== "" && !(known && b.kind === "mark"));
-}
-
-// named separates the name of the tool from a call such as {"name": …, "arguments": …}.
-function named(text) {
-  try {
-    const call = JSON.parse(text);
-    if (typeof call.name === "string") return { name: call.name, text: pretty(call.arguments ?? call.parameters ?? {}) };
-  } catch {
-    // Not JSON: show the text as it is.
-  }
-  return { name: "", text };
-}
+// blocksOfSpans returns the blocks of a row whose messages are not known: its text, and the special tokens.
+export const blocksOfSpans = (row) =>
+  row.text
+    .flatMap((span, k) => span.map((part) => ({ kind: part.s ? "mark" : ({ 1: "assistant", 2: "return", 3: "user" }[row.roles[k]] ?? "other"), name: "", text: part.t.trim() })))
+    .filter((b) => b.text !== "");
 
 const titles = { system: "system", user: "user", assistant: "assistant", reasoning: "reasoning", call: "tool call", return: "tool return", other: "text" };
 

@@ -3,7 +3,7 @@ import { useMemo, useState } from "preact/hooks";
 import { html } from "./h.js";
 import { Legend, textOf, Tokens } from "./tokens.js";
 import { Beside, useSample } from "./compare.js";
-import { blocksOfMessages, blocksOfRow, Conversation } from "./conversation.js";
+import { blocksOfMessages, blocksOfSpans, Conversation, parsed } from "./conversation.js";
 import { count, moment, plural, seconds, value } from "./format.js";
 import { groupOf } from "./filter.js";
 import { go, href } from "./route.js";
@@ -46,7 +46,7 @@ export function Sample({ n, samples, row: wanted }) {
     <${Facts} s=${s} />
     ${s.failures.map((f) => html`<${Failure} f=${f} vocab=${s.vocab} />`)}
     ${s.rows.length > 0 ? html`<${Rows} s=${s} row=${Math.min(row, s.rows.length - 1)} setRow=${setRow} />` : s.failures.length === 0 && html`<p>${s.status === "damaged" ? "The sample cannot be read, because its shard is damaged. rollout verify lists the damage." : "The sample has no rows."}</p>`}
-    ${s.messages && s.rows.length === 0 && html`<${Conversation} blocks=${blocksOfMessages(s.messages) ?? [{ kind: "other", name: "", text: s.messages }]} />`}
+    ${s.messages && s.rows.length === 0 && html`<${Conversation} blocks=${blocksOfMessages(parsed(s.messages) ?? [s.messages])} />`}
   </main>`;
 }
 
@@ -102,7 +102,10 @@ function Rows({ s, row, setRow }) {
   const r = s.rows[row];
   const before = s.rows.slice(0, row).findLast((o) => o.chain === r.chain);
   const [beside, setBeside] = useState(true);
-  const blocks = useMemo(() => (s.messages && row === 0 ? blocksOfMessages(s.messages) : null) ?? (r.text ? blocksOfRow(r) : []), [s, row]);
+  const blocks = useMemo(() => {
+    const messages = (s.messages && row === 0 ? parsed(s.messages) : null) ?? r.messages;
+    return messages ? blocksOfMessages(messages) : r.text ? blocksOfSpans(r) : [];
+  }, [s, row]);
   const trained = r.mask.reduce((n, m) => n + (m === 1 ? 1 : 0), 0);
   return html`
     ${s.rows.length > 1 && html`<div class="tabs" role="group" aria-label="Rows">
