@@ -251,8 +251,8 @@ func (d *damagedRun) check(t *testing.T, damaged []string, what string) int {
 			wrong(verified, "verify", "samples %q were committed and are gone", gone)
 		}
 	}
-	for _, verb := range []string{"inspect", "report", "failures"} {
-		allowed(invoke(t.Context(), verb, d.at()), verb, exit.OK, exit.Verify)
+	for _, args := range [][]string{{"inspect"}, {"report"}, {"failures"}, {"view", "--out", "-"}} {
+		allowed(invoke(t.Context(), append(args, d.at())...), args[0], exit.OK, exit.Verify)
 	}
 	args := append(slices.Clone(d.args), "--quiet")
 	if d.bucket == nil {
