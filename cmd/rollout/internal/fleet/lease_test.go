@@ -379,6 +379,12 @@ func TestFailedWorker(t *testing.T) {
 		if err := <-failed.ended; !errors.Is(err, fs.ErrPermission) {
 			t.Fatalf("Run() = %v", err)
 		}
+		_, err, _ := next()
+		for name, err := range map[string]error{"Tasks": err, "Admit": failed.Admit(t.Context(), collector.Attempt{Task: tasks[0]})} {
+			if !errors.Is(err, collector.ErrStorage) { // the collector would wait for the store
+				t.Errorf("%s: %v, want ErrStorage", name, err)
+			}
+		}
 
 		other := start(t, objects, f, t.TempDir(), slots(1000))
 		began, took := time.Now(), map[int]time.Duration{}
