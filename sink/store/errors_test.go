@@ -66,7 +66,7 @@ func TestMistakes(t *testing.T) {
 		{answers(400, "ExpiredToken"), store.ErrCredentials, "refresh"},
 		{answers(403, "RequestTimeTooSkewed"), store.ErrClock, "synchronize"},
 		{answers(403, "QuotaExceeded"), store.ErrFull, "403 QuotaExceeded): free space in it, or raise the quota"},
-		{answers(507, "Full"), store.ErrFull, "507 Full): delete objects"},
+		{answers(507, "Full"), store.ErrFull, "507 Full): free space in it"},
 		{answers(503, "SlowDown"), store.ErrUnreachable, "503 SlowDown"},
 		{answers(418, "Teapot"), nil, "418 Teapot: Teapot"},
 	} {

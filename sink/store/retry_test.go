@@ -231,7 +231,7 @@ func TestFull(t *testing.T) {
 		t.Error(err)
 	}
 	got := log.String()
-	for _, want := range []string{`msg="waiting for room in the store"`, "the store is full (507 XMinioStorageFull): delete objects", `msg="the store has room again"`} {
+	for _, want := range []string{`msg="waiting for room in the store"`, "the store is full (507 XMinioStorageFull): free space in it", `msg="the store has room again"`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the log is %q, want %q in it", got, want)
 		}

@@ -234,7 +234,8 @@ def test_an_actor_that_cannot_start_is_one_line(cluster: Any) -> None:
 
 
 DRIVER = """
-import json, sys, ray, rollout.ray
+import json, signal, sys, ray, rollout.ray
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 given = json.loads(sys.argv[1])
 ray.init(**given.pop("ray"), logging_level="error")
 with rollout.ray.collect(**given) as groups:

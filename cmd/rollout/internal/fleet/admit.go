@@ -2,14 +2,18 @@ package fleet
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/rollout-rl/rollout/collector"
 )
 
 // Admit waits until the store keeps up with the worker. If another worker has claimed the partition of the
-// attempt's task, the error wraps collector.ErrMoved. Use the method as collector.Config.Admit.
+// attempt's task, the error wraps collector.ErrMoved. If the worker has failed, it wraps collector.ErrStorage. Use the method as collector.Config.Admit.
 func (w *Worker) Admit(ctx context.Context, a collector.Attempt) error {
 	if err := w.awaitStore(ctx); err != nil {
+		if w.failed.Err() != nil { // the collector must know that nothing can wait for the store
+			err = fmt.Errorf("%w: %w", collector.ErrStorage, err)
+		}
 		return err
 	}
 	p, c, lost := w.claimOf(a.Task.ID)

@@ -31,6 +31,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run()) //nolint:forbidigo // the tests end here
 }
 
+// take returns the next n tasks of an iterator.
+func take(tb testing.TB, next func() (*collector.Task, error, bool), n int) (tasks []*collector.Task) {
+	tb.Helper()
+	for range n {
+		task, err, _ := next()
+		must(tb, err)
+		tasks = append(tasks, task)
+	}
+	return tasks
+}
+
 func must(tb testing.TB, err error) {
 	tb.Helper()
 	if err != nil {

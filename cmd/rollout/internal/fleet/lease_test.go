@@ -31,12 +31,7 @@ func TestPausedWorker(t *testing.T) {
 		paused := start(t, objects, f, t.TempDir(), func(cfg *fleet.Config) { cfg.Clock = c })
 		next, stop := iter.Pull2(paused.Tasks(t.Context()))
 		defer stop()
-		var tasks []*collector.Task
-		for range 10 {
-			task, err, _ := next()
-			must(t, err)
-			tasks = append(tasks, task)
-		}
+		tasks := take(t, next, 10)
 		must(t, paused.append(tasks[0], 0))
 		time.Sleep(25 * time.Second) // heartbeats come
 		c.stop(true)
@@ -84,12 +79,7 @@ func TestLostDuringAppend(t *testing.T) {
 		paused := start(t, objects, f, t.TempDir(), func(cfg *fleet.Config) { cfg.Clock, cfg.Sink.MaxShardAge = c, time.Second })
 		next, stop := iter.Pull2(paused.Tasks(t.Context()))
 		defer stop()
-		var tasks []*collector.Task
-		for range 200 {
-			task, err, _ := next()
-			must(t, err)
-			tasks = append(tasks, task)
-		}
+		tasks := take(t, next, 200)
 		c.stop(true)
 		other := start(t, objects, f, t.TempDir())
 		other.work(other.Tasks(t.Context()))
@@ -116,12 +106,7 @@ func TestSuspendedWorker(t *testing.T) {
 		suspended := start(t, objects, f, t.TempDir(), slots(1000))
 		next, stop := iter.Pull2(suspended.Tasks(t.Context()))
 		defer stop()
-		var tasks []*collector.Task
-		for range 10 {
-			task, err, _ := next()
-			must(t, err)
-			tasks = append(tasks, task)
-		}
+		tasks := take(t, next, 10)
 		objects.refuse(allRequests)
 		time.Sleep(29 * time.Second)
 		must(t, suspended.Admit(t.Context(), collector.Attempt{Task: tasks[0]}))
@@ -275,12 +260,7 @@ func TestTakenBack(t *testing.T) {
 		first := start(t, objects, f, t.TempDir(), func(cfg *fleet.Config) { cfg.Clock = c })
 		next, stop := iter.Pull2(first.Tasks(t.Context()))
 		defer stop()
-		var tasks []*collector.Task
-		for range 4 {
-			task, err, _ := next()
-			must(t, err)
-			tasks = append(tasks, task)
-		}
+		tasks := take(t, next, 4)
 		time.Sleep(5 * time.Second)
 		c.stop(true)
 		second := start(t, objects, f, t.TempDir())
@@ -368,16 +348,17 @@ func TestFailedWorker(t *testing.T) {
 		failed := start(t, refusing, f, t.TempDir(), slots(1000), func(cfg *fleet.Config) { cfg.Sink.MaxShardAge = time.Second })
 		next, stop := iter.Pull2(failed.Tasks(t.Context()))
 		defer stop()
-		var tasks []*collector.Task
-		for range 30 {
-			task, err, _ := next()
-			must(t, err)
-			tasks = append(tasks, task)
-		}
+		tasks := take(t, next, 30)
 		refusing.refuse.Store(true)
 		must(t, failed.append(tasks[0], 0))
 		if err := <-failed.ended; !errors.Is(err, fs.ErrPermission) {
 			t.Fatalf("Run() = %v", err)
+		}
+		_, err, _ := next()
+		for name, err := range map[string]error{"Tasks": err, "Admit": failed.Admit(t.Context(), collector.Attempt{Task: tasks[0]})} {
+			if !errors.Is(err, collector.ErrStorage) { // the collector would wait for the store
+				t.Errorf("%s: %v, want ErrStorage", name, err)
+			}
 		}
 
 		other := start(t, objects, f, t.TempDir(), slots(1000))

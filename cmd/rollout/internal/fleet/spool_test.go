@@ -161,12 +161,7 @@ func TestLostDuringPut(t *testing.T) {
 		w := start(t, late, f, t.TempDir(), func(cfg *fleet.Config) { cfg.Sink.MaxShardAge = spoolAge })
 		next, stop := iter.Pull2(w.Tasks(t.Context()))
 		defer stop()
-		var tasks []*collector.Task
-		for range 10 {
-			task, err, _ := next()
-			must(t, err)
-			tasks = append(tasks, task)
-		}
+		tasks := take(t, next, 10)
 		for _, task := range tasks[:5] {
 			must(t, w.append(task, 0))
 		}

@@ -207,8 +207,9 @@ func (w *Worker) Known() iter.Seq2[*collector.Task, error] {
 }
 
 // Tasks yields the tasks of one partition after another. It claims a partition when the collector has fewer
-// open samples than Config.Slots. It ends when ctx is done or all partitions are sealed or damaged. Use the
-// method as collector.Config.More, and call Run before.
+// open samples than Config.Slots. It ends when ctx is done or all partitions are sealed or damaged. An error
+// wraps collector.ErrStorage, and the worker has failed. Use the method as collector.Config.More, and call Run
+// before.
 func (w *Worker) Tasks(ctx context.Context) iter.Seq2[*collector.Task, error] {
 	return func(yield func(*collector.Task, error) bool) {
 		for {
@@ -217,7 +218,8 @@ func (w *Worker) Tasks(ctx context.Context) iter.Seq2[*collector.Task, error] {
 				return
 			}
 			if err != nil {
-				yield(nil, err)
+				w.fail(err)
+				yield(nil, fmt.Errorf("%w: %w", collector.ErrStorage, err))
 				return
 			}
 			for _, t := range c.tasks {

@@ -177,8 +177,8 @@ def read(path: str) -> bytes:
 
 
 def names(folder: str) -> list[str]:
-    """Return the names of the files in a folder, or of none if there is no such folder. One request per 1,000 files. Raises
-    StoreError if there is no such bucket. Requests for single objects do not notice that."""
+    """Return the names of the files in a folder. The list is empty if the folder does not exist. One request per 1,000
+    files. Raises StoreError if the bucket does not exist; for a single object, exists returns False in this case."""
     if not remote(folder):
         try:
             return os.listdir(folder)
