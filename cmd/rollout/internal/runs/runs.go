@@ -187,10 +187,15 @@ func (d *Dataset) Log() (*Log, error) {
 // read calls [sink.ReadLogIn]. It also returns a *sink.CorruptError if an entry in a store is missing.
 func (d *Dataset) read(each func(*sink.Commit)) (*sink.Log, error) {
 	log, err := sink.ReadLogIn(d.Store, d.dir, each)
+	return log, missing(err)
+}
+
+// missing turns the error for an entry that a store has lost into a *sink.CorruptError.
+func missing(err error) error {
 	if _, ok := errors.AsType[*sink.ShardError](err); ok && errors.Is(err, fs.ErrNotExist) {
-		err = &sink.CorruptError{Path: "_commits", Row: -1, Err: err}
+		return &sink.CorruptError{Path: "_commits", Row: -1, Err: err}
 	}
-	return log, err
+	return err
 }
 
 // Wrap adds the name of the partition to an error. A nil Dataset is not a partition.
@@ -337,4 +342,14 @@ func (r *Run) Logs(ctx context.Context) (logs []*Log, damage []error, err error)
 		return nil, nil, r.Error(err)
 	}
 	return logs, damage, nil
+}
+
+// Follow reads the entries that were added to the logs since Logs or Follow read them. The errors are the
+// same as in Logs.
+func (r *Run) Follow(ctx context.Context, logs []*Log) (damage []error, err error) {
+	damage, err = r.Each(ctx, func(_ context.Context, i int, _ *Dataset) error { return missing(logs[i].Follow()) })
+	if err != nil {
+		return nil, r.Error(err)
+	}
+	return damage, nil
 }

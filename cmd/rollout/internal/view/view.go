@@ -3,6 +3,7 @@ package view
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,7 +19,9 @@ type View struct {
 	run    *runs.Run
 	tokens *decoder
 
-	refresh  sync.Mutex // one Refresh at a time
+	refresh sync.Mutex  // one Refresh at a time
+	logs    []*runs.Log // of the last Refresh
+
 	mu       sync.RWMutex
 	revision int64 // grows when the samples change; 0 before the first Refresh
 	state    snapshot
@@ -56,16 +59,12 @@ func (v *View) Name() string { return v.run.Name() }
 func (v *View) Refresh(ctx context.Context) error {
 	v.refresh.Lock()
 	defer v.refresh.Unlock()
-	logs, _, err := v.run.Logs(ctx) // without v.mu: a bucket can be slow
+	logs, last, err := v.follow(ctx) // without v.mu: a bucket can be slow
 	if err != nil {
 		return err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	last := int64(0)
-	for _, log := range logs {
-		last += log.Last()
-	}
 	if v.revision > 0 && !v.broken && last == v.state.last {
 		return nil
 	}
@@ -84,6 +83,24 @@ func (v *View) Refresh(ctx context.Context) error {
 	}
 	v.revision++
 	return nil
+}
+
+// follow reads the new entries of the logs. It returns logs that do not change later, and the sum of
+// the numbers of their last entries. The caller must hold v.refresh.
+func (v *View) follow(ctx context.Context) (logs []*runs.Log, last int64, err error) {
+	if v.logs == nil {
+		v.logs, _, err = v.run.Logs(ctx)
+	} else {
+		_, err = v.run.Follow(ctx, v.logs)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, log := range v.logs {
+		logs = append(logs, log.With(slices.Clone(log.Commits)))
+		last += log.Last()
+	}
+	return logs, last, nil
 }
 
 // read reads the run if it has not been read. If again is true, it also reads what was committed since.

@@ -3,6 +3,7 @@ package view_test
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -115,6 +116,32 @@ func TestFollow(t *testing.T) {
 	}
 	if c := fetch[columns](t, frozen+"api/samples"); c.N != 2 {
 		t.Errorf("without --follow, the page has %d samples", c.N)
+	}
+}
+
+// TestFollowReadsNewEntries checks that a page that follows a run does not read the entries of the log again.
+func TestFollowReadsNewEntries(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "run")
+	m := newMaker(t)
+	m.sample("a", 0, 1, new(1.0), m.row("q", "one"))
+	m.sample("b", 0, 1, new(1.0), m.row("q", "two"))
+	m.describe(dir)
+	add(t, dir, m.samples[:1])
+	url := serve(t, dir, true)
+	if c := fetch[columns](t, url+"api/samples"); c.N != 1 {
+		t.Fatalf("%d samples, want 1", c.N)
+	}
+	add(t, dir, m.samples[1:])
+	entries := must(filepath.Glob(filepath.Join(dir, "_commits", "*.json")))(t)
+	if len(entries) < 2 {
+		t.Fatalf("%d entries, want 2", len(entries))
+	}
+	if err := os.WriteFile(entries[0], []byte("damaged"), 0o600); err != nil { // fails if it is read
+		t.Fatal(err)
+	}
+	if c := fetch[columns](t, url+"api/samples"); c.N != 2 {
+		t.Errorf("%d samples, want 2", c.N)
 	}
 }
 
