@@ -21,7 +21,9 @@ func (s *survey) finish() {
 		r.Coverage.Filtered += n
 	}
 	r.Coverage.Committed = len(s.done) - r.Coverage.Filtered
-	r.Coverage.Empty = max(0, len(s.done)-s.held)
+	if len(r.Damage) == 0 { // otherwise the rows can be in a damaged shard
+		r.Coverage.Empty = max(0, len(s.done)-s.held)
+	}
 	c := &r.Coverage
 	if c.Unstarted != nil {
 		c.Skipped += *c.Unstarted

@@ -76,9 +76,9 @@ func Notes(r *Report) (out []Note) {
 	switch {
 	case c.Remaining == 0 || r.State == "running":
 	case r.Partitions > 0:
-		say("warn", "%s samples remain. Workers collect them: see rollout status, and start workers with rollout work.", count(c.Remaining))
+		say("warn", "%s of %s samples remain. Workers collect them: see rollout status, and start workers with rollout work.", count(c.Remaining), count(c.Planned))
 	default:
-		say("bad", "%s samples remain: continue with rollout collect --resume.", count(c.Remaining))
+		say("bad", "%s of %s samples remain: continue with rollout collect --resume.", count(c.Remaining), count(c.Planned))
 	}
 	if r.Partitions > 0 && c.Failed > 0 {
 		say("warn", "A fleet does not support --retry-failed. To collect the failed samples again, plan another fleet with their tasks.")

@@ -107,8 +107,8 @@ type Coverage struct {
 	// Holds is false if the folder contains more samples than were planned.
 	Holds    bool `json:"holds"`
 	Filtered int  `json:"filtered"`
-	// Empty counts the samples in Committed and Filtered that have no row. Superseded counts
-	// failures that a later success replaced.
+	// Empty counts the samples in Committed and Filtered that have no row. It is 0 if a part of the
+	// run is damaged. Superseded counts failures that a later success replaced.
 	Empty      int `json:"empty"`
 	Superseded int `json:"superseded"`
 	// LostCalls counts the individually failed calls of committed samples. UntrainedCalls counts the

@@ -297,8 +297,8 @@ func TestDamagedShard(t *testing.T) {
 	f.write(sink.Parquet)
 	f.put(damaged, "not parquet")
 	r := f.read(2)
-	if len(r.Problems) != 1 || !strings.Contains(r.Problems[0], damaged) || r.Lengths.Rows != 1 || r.Coverage.Committed != 2 {
-		t.Errorf("problems %v, %d rows", r.Problems, r.Lengths.Rows)
+	if len(r.Problems) != 1 || !strings.Contains(r.Problems[0], damaged) || r.Lengths.Rows != 1 || r.Coverage.Committed != 2 || r.Coverage.Empty != 0 {
+		t.Errorf("problems %v, %d rows, coverage %+v", r.Problems, r.Lengths.Rows, r.Coverage)
 	}
 	if r.Slowest[0].Row != 1 {
 		t.Errorf("row %d, want 1: the row before it cannot be read, and has its number", r.Slowest[0].Row)
