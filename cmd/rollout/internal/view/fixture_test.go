@@ -202,7 +202,7 @@ func smallRun(tb testing.TB) string {
 				s.Messages = new(`[{"role":"user","content":"<img src=x onerror=alert(1)>"},{"role":"assistant","content":null,"tool_calls":[{"function":{"name":"<b>","arguments":"{\"x\":\"</script>\"}"}}]}]`)
 				s.Rows[0].StepIDs[0], s.Rows[0].FinishReasons[0] = hostile, hostile
 			case task == 2 && i == 1: // a fork: the second row starts with another text
-				one, two := m.row(prompt, calls, returns, answers), m.row(prompt, calls+"\n<|im_start|>user\n<tool_response>\n5\n</tool_response><|im_end|>\n<|im_start|>assistant\n", "The answer is 5.<|im_end|>")
+				one, two := m.row(prompt, calls, returns, answers), m.row(prompt+calls+"\n<|im_start|>user\n<tool_response>\n5\n</tool_response><|im_end|>\n<|im_start|>assistant\n", "The answer is 5.<|im_end|>")
 				n := int32(0)
 				for one.InputIDs[n] == two.InputIDs[n] {
 					n++

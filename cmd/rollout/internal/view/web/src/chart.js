@@ -65,6 +65,9 @@ const axis = (label, size, values, extra = {}) => ({
   ...extra,
 });
 
+// wholes are the steps of an axis of counts, which has no fractions.
+const wholes = { incrs: Array.from({ length: 13 }, (_, i) => [1, 2, 5].map((n) => n * 10 ** i)).flat() };
+
 // fromZero returns the range of an axis that starts at 0, or below 0 if a value is negative.
 const fromZero = (_, low, high) => {
   const from = Math.min(0, low ?? 0);
@@ -88,7 +91,7 @@ export function Histogram({ title, name, unit, what, d }) {
     scales: { x: { time: false, range }, y: { range: fromZero } },
     axes: [
       axis(unit, across, single ? (i) => (Number.isInteger(i) && d.bins[i] ? tick(d.bins[i].from) : "") : tick, single ? { splits: () => xs, grid: { show: false } } : { grid: { show: false } }),
-      axis(what, upright, tick),
+      axis(what, upright, tick, wholes),
     ],
     series: [{}, { fill: color("--s1"), stroke: color("--s1"), width: 0, points: { show: false }, paths: uPlot.paths.bars({ size: [single ? 0.7 : 0.96, 80] }) }],
   });
@@ -99,9 +102,9 @@ export function Histogram({ title, name, unit, what, d }) {
 
 const inks = ["--s1", "--s2", "--s3", "--s4"];
 
-// Lines draws lines on a y axis from 0. A line is {name, points: [[x, y], …], step}. A point without
+// Lines draws lines on a y axis from 0. whole is true if y counts something. A line is {name, points: [[x, y], …], step}. A point without
 // a y is a gap.
-export function Lines({ title, name, x, y, lines, high, note, xs }) {
+export function Lines({ title, name, x, y, lines, high, note, xs, whole }) {
   const drawn = lines.filter((l) => l.points.length > 0).slice(0, inks.length);
   if (drawn.every((l) => l.points.filter((p) => p[1] !== null).length < fewest)) return null;
   const tables = drawn.map((l) => [l.points.map((p) => p[0]), l.points.map((p) => p[1])]);
@@ -110,7 +113,7 @@ export function Lines({ title, name, x, y, lines, high, note, xs }) {
   const options = () => ({
     ...base,
     scales: { x: { time: false, distr: xs ? 3 : 1, log: 2 }, y: { range: high ? [0, high] : fromZero } },
-    axes: [axis(x, across, tick, xs ? { splits: () => xs } : {}), axis(y, upright, tick)],
+    axes: [axis(x, across, tick, xs ? { splits: () => xs } : {}), axis(y, upright, tick, whole ? wholes : {})],
     series: [{}, ...drawn.map((l, i) => ({
       label: l.name, stroke: color(inks[i]), width: 1.6, spanGaps: tables.length > 1,
       points: { show: data[0].length < 40, size: 5, fill: color(inks[i]) }, paths: l.step ? uPlot.paths.stepped({ align: 1 }) : undefined,

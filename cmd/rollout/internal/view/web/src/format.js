@@ -62,6 +62,15 @@ export function shorten(text, most = 80) {
   return all.length <= most ? text : all.slice(0, most - 1).join("") + "\u2026";
 }
 
+// middle shortens a text to most characters. It keeps both ends, because the names of tasks often
+// differ at their ends.
+export function middle(text, most) {
+  const all = Array.from(text);
+  if (all.length <= most || most < 3) return text;
+  const head = Math.floor((most - 1) / 3);
+  return all.slice(0, head).join("") + "\u2026" + all.slice(head + 1 - most).join("");
+}
+
 // passAtK estimates the probability that at least one of k samples passes if c of n passed.
 export function passAtK(n, c, k) {
   if (n - c < k) return 1;

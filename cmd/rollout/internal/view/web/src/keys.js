@@ -31,7 +31,8 @@ const list = [
   ["g s", "samples"],
   ["/", "samples: search text"],
   ["j, k", "samples: next and previous; sample: next and previous of the list"],
-  ["\u2191, \u2193, PgUp, PgDn, Home, End", "samples: move"],
+  ["\u2191, \u2193, PgUp, PgDn", "samples: move"],
+  ["Home, End", "samples: first and last"],
   ["Enter", "samples: open"],
   ["[, ]", "sample: previous and next sample of the group"],
   ["c", "sample: compare with the next sample of the group"],
@@ -46,7 +47,7 @@ export function Help({ close }) {
   useEffect(() => dialog.current.showModal(), []);
   return html`<dialog ref=${dialog} aria-labelledby="keys" onClose=${close}>
     <h2 id="keys">Keys</h2>
-    <dl class="keys">${list.map(([key, text]) => html`<div><dt><kbd>${key}</kbd></dt><dd>${text}</dd></div>`)}</dl>
+    <dl class="keys">${list.map(([key, text]) => html`<div><dt>${key.split(", ").map((k) => html`<kbd>${k}</kbd> `)}</dt><dd>${text}</dd></div>`)}</dl>
     <form method="dialog"><button>Close</button></form>
   </dialog>`;
 }

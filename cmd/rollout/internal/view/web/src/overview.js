@@ -1,5 +1,5 @@
 // The overview of a run: the report.
-import { useMemo } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { html } from "./h.js";
 import { Histogram, Lines } from "./chart.js";
 import { Card, Shares, Spread, Table } from "./tables.js";
@@ -40,12 +40,12 @@ function Tiles({ r }) {
   ];
   const d = r.rewards.all;
   const k = r.rewards.pass_at_k ?? [];
-  if (d) tiles.push(["mean reward", value(d.mean), `over ${plural(d.count, "sample")}, standard deviation ${value(d.std)}`]);
+  if (d) tiles.push(["mean reward", value(d.mean), `standard deviation ${value(d.std)}${d.count === c.committed ? "" : `, ${count(d.count)} scored`}`]);
   if (k.length > 0) tiles.push(["pass@1", k[0].value.toFixed(3), k.length > 1 ? `pass@${k.at(-1).k} ${k.at(-1).value.toFixed(3)}` : ""]);
   const s = r.storage;
   if (r.lengths.rows > 0) tiles.push(["rows", count(r.lengths.rows), `${count(s.tokens)} tokens, ${share(s.trainable_tokens, s.tokens)} trained`]);
   if (r.time.total) tiles.push(["median time per sample", seconds(r.time.total.p50), `p99 ${seconds(r.time.total.p99)}`]);
-  if (r.throughput?.tokens_per_second > 0) tiles.push(["sampled tokens per second", amount(r.throughput.tokens_per_second), r.clock_jumps?.length ? "over the running time of the invocations" : "from the first start to the last end"]);
+  if (r.throughput?.tokens_per_second > 0) tiles.push(["sampled tokens per second", amount(r.throughput.tokens_per_second), r.clock_jumps?.length ? "over the running time of the invocations" : "from first start to last end"]);
   if (s.tokens > 0) tiles.push(["data", size(s.data_bytes), `${(s.data_bytes / s.tokens).toFixed(2)} bytes per token`]);
   return html`<div class="tiles">${tiles.map(([name, text, note, mood]) => html`<div class="card tile"><small>${name}</small><b class=${mood}>${text}</b><small>${note}</small></div>`)}</div>`;
 }
@@ -72,13 +72,16 @@ function Coverage({ r }) {
   </${Card}>`;
 }
 
+// whole keeps the names of flags in a text on one line.
+const whole = (text) => text.split(/(--[a-z-]+)/).map((part, i) => (i % 2 ? html`<span class="cmd">${part}</span>` : part));
+
 function Failures({ r }) {
   const classes = r.failures.classes ?? [];
   if (classes.length === 0) return html`<h2>Failures</h2><p class="soft">No sample failed.</p>`;
   const link = (c) => (hasSamples ? html`<a href=${href("/samples", { status: c.class })}><code>${shorten(c.class)}</code></a>` : html`<code>${shorten(c.class)}</code>`);
   return html`<h2>Failures</h2><${Card}><${Table} caption="Failures by class" class="stack"
       columns=${[["class", ""], ["samples", "n"], ["of planned", "n"], ["what to do", "words"], ["example", "words soft"]]}
-      rows=${classes.map((c) => [link(c), count(c.samples), share(c.samples, r.coverage.planned), c.advice, c.example])} /></${Card}>
+      rows=${classes.map((c) => [link(c), count(c.samples), share(c.samples, r.coverage.planned), whole(c.advice), c.example])} /></${Card}>
     ${r.failures.reasons && html`<div class="grid"><${Shares} title="Quarantined samples and calls by reason" by=${r.failures.reasons} /></div>`}`;
 }
 
@@ -111,23 +114,30 @@ function Rewards({ r, name }) {
     <${Lines} title="pass@k as k grows" name=${name} x="k" y="share of groups" high=${1.05} xs=${k.map((p) => p.k)} lines=${[{ points: k.map((p) => [p.k, p.value]) }]} note="The k axis starts at 1 and is logarithmic." />
     <${Card}><${Table} caption="pass@k in numbers" columns=${[["k", "n"], ["pass@k", "n"], ["groups", "n"]]} rows=${k.map((p) => [p.k, p.value.toFixed(3), count(p.groups)])} />
       <p class="soft">A pass is a reward of at least ${value(w.pass)}. The estimate is unbiased, over the scored samples of each group. Groups with fewer than k scored samples and failed samples are not counted.</p></${Card}>
-    <${Card}><${Table} caption="Rewards by attempt" columns=${[["attempt", "n"], ["samples", "n"], ["scored", "n"], ["mean reward", "n"]]} rows=${(w.by_attempt ?? []).map((a) => [a.attempt, count(a.samples), count(a.scored), value(a.mean)])} /></${Card}>
+    ${(w.by_attempt ?? []).length > 1 && html`<${Card}><${Table} caption="Rewards by attempt" columns=${[["attempt", "n"], ["samples", "n"], ["scored", "n"], ["mean reward", "n"]]} rows=${w.by_attempt.map((a) => [a.attempt, count(a.samples), count(a.scored), value(a.mean)])} /></${Card}>`}
     <${Card}><${Table} caption="Groups" columns=${[["", ""], ["groups", "n"], ["share", "n"]]} rows=${groups.map(([title, n, of]) => [title, count(n), of === undefined ? "" : share(n, of)])} /></${Card}>
   </div>`;
 }
 
-// mostTasks is the number of tasks in the table of tasks.
+// mostTasks is the number of tasks in the table of tasks, and fewTasks the number that is shown first.
 const mostTasks = 100;
+const fewTasks = 20;
 
 function Tasks({ r, samples }) {
   const tasks = useMemo(() => (samples ? fromSamples(samples, r.rewards.pass) : fromReport(r)), [r, samples]);
+  const [all, setAll] = useState(false);
   if (tasks.length === 0) return null;
+  const shown = tasks.slice(0, all ? mostTasks : fewTasks);
+  const places = Math.max(...shown.map((t) => (value(t.mean).split(".")[1] ?? "").length));
+  const mean = (t) => (t.mean === null ? value(null) : t.mean.toFixed(Math.min(places, 6)));
+  const more = Math.min(mostTasks, tasks.length) - fewTasks;
   const k = Math.max(1, ...tasks.map((t) => t.k));
   const link = (t) => (hasSamples ? html`<a href=${href("/samples", { task: t.task })}>${shorten(t.task)}</a>` : shorten(t.task));
   const whole = samples ? tasks.length : r.groups.groups;
-  return html`<h2>Tasks, hardest first</h2><${Card}><${Table} caption=${whole > mostTasks ? `The ${mostTasks} hardest of ${plural(whole, "task")}` : plural(whole, "task")}
-    columns=${[["task", "id"], ["samples", "n"], ["scored", "n"], ["passed", "n"], ["mean reward", "n"], ["pass@1", "n"], [k > 1 ? `pass@${k}` : "", "n"], ["mean sampled tokens", "n"], ["rewards", "cmd"]]}
-    rows=${tasks.slice(0, mostTasks).map((t) => [link(t), count(t.samples), count(t.scored), count(t.passed), value(t.mean), t.scored ? t.pass1.toFixed(2) : "\u2013", k > 1 && t.k >= k ? t.passk.toFixed(2) : "", amount(t.sampled), t.scored > 1 && t.same ? html`<span class="soft">all equal</span>` : ""])} /></${Card}>`;
+  return html`<h2>Tasks, hardest first</h2><${Card}><${Table} caption=${whole > shown.length ? `The ${shown.length} hardest of ${plural(whole, "task")}` : plural(whole, "task")}
+    columns=${[["task", "id"], ["samples", "n extra"], ["scored", "n extra"], ["passed", "n extra"], ["mean reward", "n"], ["pass@1", "n extra"], [k > 1 ? `pass@${k}` : "", "n"], ["mean sampled tokens", "n"], ["rewards", "cmd extra"]]}
+    rows=${shown.map((t) => [link(t), count(t.samples), count(t.scored), count(t.passed), mean(t), t.scored ? t.pass1.toFixed(3) : "\u2013", k > 1 && t.k >= k ? t.passk.toFixed(3) : "", amount(t.sampled), t.scored > 1 && t.same ? html`<span class="soft">all equal</span>` : ""])} />
+    ${more > 0 && html`<p><button type="button" aria-expanded=${all} onClick=${() => setAll(!all)}>${all ? "Show fewer tasks" : `Show ${plural(more, "more task")}`}</button></p>`}</${Card}>`;
 }
 
 function Lengths({ r, name, balance }) {
@@ -209,8 +219,8 @@ function Concurrency({ r, name }) {
   return html`<h2>Concurrency and retries</h2>
     ${times.length + endpoints.length === 0 && html`<p class="soft">${r.invocations ? "The logs contain no data about concurrency." : noLogs(r)}</p>`}
     <div class="grid">
-      ${times.length > 0 && html`<${Lines} title="Limit on samples in flight" name=${name} x=${since} y="samples" lines=${limits} />
-      <${Lines} title="Samples in flight" name=${name} x=${since} y="samples" lines=${[{ points: flight.map((p) => [x(p.at), p.value]) }]} />`}
+      ${times.length > 0 && html`<${Lines} title="Limit on samples in flight" name=${name} x=${since} y="samples" whole lines=${limits} />
+      <${Lines} title="Samples in flight" name=${name} x=${since} y="samples" whole lines=${[{ points: flight.map((p) => [x(p.at), p.value]) }]} />`}
       ${endpoints.length > 0 && html`<${Card}><${Table} caption="Limit of each endpoint" columns=${[["endpoint", "id"], ["last", "n"], ["min", "n"], ["max", "n"], ["changes", "n"], ["decreases", "n"]]} rows=${endpoints.map((e) => [shorten(e.endpoint), e.last, e.min, e.max, count(e.changes), count(e.cuts)])} /></${Card}>`}
       ${k.reasons && html`<${Shares} title="Limit changes by reason" by=${k.reasons} />`}
       <${Shares} title="Samples by final attempt" by=${attempts} />

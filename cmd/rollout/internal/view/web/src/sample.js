@@ -54,25 +54,27 @@ export function Sample({ n, samples, row: wanted }) {
 function Group({ samples, group, n }) {
   if (group.length < 2) return null;
   return html`<nav class="group" aria-label="Samples of the group">
+    <span class="lead soft">Group (sample: reward)</span>
     ${group.map((i) => html`<span><a href=${href(`/sample/${i}`)} aria-current=${i === n ? "page" : undefined} class=${samples.failed[i] ? "bad" : ""}>
       ${samples.index[i]}: ${samples.failed[i] ? samples.words.status[samples.status[i]] : value(samples.reward[i])}</a>
-      ${i !== n && html` <a class="soft" href=${href(`/compare/${n}/${i}`)} aria-label=${`compare with sample ${samples.index[i]}`} title="compare">\u21c4</a>`}</span>`)}
+      ${i !== n && html`<a class="soft" href=${href(`/compare/${n}/${i}`)} aria-label=${`compare with sample ${samples.index[i]}`} title="compare">\u21c4</a>`}</span>`)}
   </nav>`;
 }
 
 function Facts({ s }) {
+  const read = s.rows.length + s.failures.length > 0; // otherwise only the log of the run knows the sample
   const facts = [
     ["key", html`<code>${s.key}</code>`],
-    ["group", `${s.group}, ${plural(s.group_size, "sample")}`],
-    ["status", `${s.status}${s.stop_reason ? ` (${s.stop_reason})` : ""}, attempt ${s.attempt}`],
-    ["reward", html`<b>${s.reward === null ? "none" : String(s.reward)}</b>`],
+    ["group", read ? `${s.group}, ${plural(s.group_size, "sample")}` : s.group],
+    ["status", read ? `${s.status}${s.stop_reason ? ` (${s.stop_reason})` : ""}, attempt ${s.attempt}` : s.status],
+    read && ["reward", html`<b>${s.reward === null ? "none" : String(s.reward)}</b>`],
     s.keep !== null && ["keep", `${s.keep}${s.keep_reason ? ` (${s.keep_reason})` : ""}`],
-    ["started", `${moment(s.started)}, took ${seconds(s.seconds)}, working ${seconds(s.working)}`],
-    ["server counts", `${plural(s.steps, "step")}, ${count(s.prompt_tokens)} prompt and ${count(s.completion_tokens)} completion tokens`],
+    read && ["started", `${moment(s.started)}, took ${seconds(s.seconds)}, working ${seconds(s.working)}`],
+    read && ["server counts", `${plural(s.steps, "step")}, ${count(s.prompt_tokens)} prompt and ${count(s.completion_tokens)} completion tokens`],
     s.model && ["model", s.model],
     s.agent && ["agent", html`<code>${s.agent}</code>`],
     s.run_ids?.length > 0 && ["server runs", s.run_ids.map((id) => html`<code>${id}</code> `)],
-    s.sampling && ["sampling", Object.entries(s.sampling).map(([k, v]) => `${k} ${v}`).join(", ")],
+    Object.keys(s.sampling ?? {}).length > 0 && ["sampling", Object.entries(s.sampling).map(([k, v]) => `${k} ${v}`).join(", ")],
     s.unshown && ["unshown calls", `${s.unshown} (the tap saw these calls, but no reply contains them)`],
   ].filter(Boolean);
   const json = (text) => {

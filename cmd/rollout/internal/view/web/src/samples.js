@@ -4,7 +4,7 @@ import { html } from "./h.js";
 import { List } from "./list.js";
 import { useKeys } from "./keys.js";
 import { empty, flagsOf, isFiltered, matching } from "./filter.js";
-import { amount, count, plural, seconds, value } from "./format.js";
+import { amount, count, middle, plural, seconds, value } from "./format.js";
 import { go, href, replace } from "./route.js";
 import { live, search } from "./source.js";
 
@@ -25,6 +25,9 @@ const columns = [
   ["seconds", "time", "n extra"],
   ["flags", "flags", "extra"],
 ];
+
+// letter is the width of a letter in a cell, in pixels, rounded up.
+const letter = 9;
 
 // useSearch returns the numbers of the samples that contain the text, while they are found. When the
 // samples have changed, it searches again, and returns the earlier samples too until it has finished.
@@ -96,16 +99,23 @@ export function Samples({ samples: s, waiting, query }) {
     const order = by ? (filter.desc ? "descending" : "ascending") : "none";
     return html`<span role="columnheader" class=${kind} aria-sort=${order}><button type="button" onClick=${() => sort(name)}>${title}${by && (filter.desc ? " \u2193" : " \u2191")}</button></span>`;
   });
-  const row = (at) => {
+  const cells = (at, width) => {
     const i = list[at];
-    const status = s.words.status[s.status[i]];
-    const cell = (kind, child) => html`<span role="gridcell" class=${kind}>${child}</span>`;
-    return html`
-      ${cell("", html`<a href=${href(`/sample/${i}`)} tabindex="-1" title=${s.words.task[s.task[i]]}>${s.words.task[s.task[i]]}</a>`)}
-      ${cell("n", s.index[i])} ${cell("n" + mood(s, i), value(s.reward[i]))}
-      ${cell(s.failed[i] ? "bad" : "", status)} ${cell("extra", s.words.grade[s.grade[i]])}
-      ${cell("n", amount(s.tokens[i]))} ${cell("n extra", amount(s.trained[i]))} ${cell("n extra", s.calls[i])}
-      ${cell("n extra", s.rows[i])} ${cell("n extra", seconds(s.seconds[i]))} ${cell("extra", flagsOf(s, i).join(", "))}`;
+    const task = s.words.task[s.task[i]];
+    const cell = (kind, text) => ({ kind, text });
+    return [
+      { kind: "", text: middle(task, Math.floor(width / letter)), href: href(`/sample/${i}`), title: task },
+      cell("n", s.index[i]),
+      cell(s.reward[i] === null ? "n soft" : "n", value(s.reward[i])),
+      cell(s.failed[i] ? "bad" : "", s.words.status[s.status[i]]),
+      cell("extra", s.words.grade[s.grade[i]]),
+      cell("n", amount(s.tokens[i])),
+      cell("n extra", amount(s.trained[i])),
+      cell("n extra", s.calls[i]),
+      cell("n extra", s.rows[i]),
+      cell("n extra", seconds(s.seconds[i])),
+      cell("extra", flagsOf(s, i).join(", ")),
+    ];
   };
   return html`<main id="main" class="samples" tabindex="-1">
     <h1 class="unseen">Samples</h1>
@@ -115,11 +125,9 @@ export function Samples({ samples: s, waiting, query }) {
       ${isFiltered(filter) && html` <button type="button" class="quiet" onClick=${() => replace("/samples", { sort: filter.sort, desc: filter.desc })}>Clear filters</button>`}
     </p>
     ${waiting > 0 && html`<p class="soft">Not listed: ${plural(waiting, "sample")} in the write-ahead log. A sample is listed when its shard is committed.</p>`}
-    <${List} label="Samples" ids=${list} order=${order} columns=${columns.length} header=${header} row=${row} selected=${cursor} reveal=${`${moves} ${at >= 0}`} open=${open} />
+    <${List} label="Samples" ids=${list} order=${order} columns=${columns.length} header=${header} cells=${cells} selected=${cursor} reveal=${`${moves} ${at >= 0}`} open=${open} />
   </main>`;
 }
-
-const mood = (s, i) => (s.reward[i] === null ? " soft" : "");
 
 function Filters({ s, filter, set, text }) {
   const id = (name) => "filter-" + name;

@@ -17,7 +17,7 @@ const hardest = (a, b) => (a.mean === null) - (b.mean === null) || a.mean - b.me
 export function fromSamples(s, pass) {
   const all = [];
   for (let i = 0; i < s.n; i++) {
-    if (s.failed[i]) continue;
+    if (s.failed[i] || s.rows[i] === 0) continue;
     const t = (all[s.group[i]] ??= { task: s.words.task[s.task[i]], samples: 0, scored: 0, passed: 0, sum: 0, tokens: 0, same: true, first: null });
     t.samples++;
     t.tokens += s.sampled[i];

@@ -59,7 +59,7 @@ test("every filter", async () => {
 });
 
 test("the cells of a sample are in one line, below their titles", async () => {
-  for (const width of [375, 1400, 2200]) {
+  for (const width of [375, 900, 1400, 2200]) {
     await open(urls.small + "#/samples", { viewport: { width, height: 900 } });
     await page.waitForSelector(".part .line");
     const found = await page.evaluate(() => {

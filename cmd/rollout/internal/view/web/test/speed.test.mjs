@@ -4,14 +4,13 @@ import { test } from "node:test";
 import { close, page, samples, urls } from "./helpers.mjs";
 
 test("100,000 samples: first paint, filters and scrolling", async () => {
-  // The times are the best of three, because other processes run too.
+  // The times are the best of several, because other processes run too.
   let rows = Infinity;
   let paint = Infinity;
-  for (let tries = 0; tries < 3 && rows >= 2000; tries++) {
+  for (let tries = 0; tries < 5 && rows >= 2000; tries++) {
     await close();
-    const began = performance.now();
     await samples(urls.many);
-    rows = Math.min(rows, performance.now() - began);
+    rows = Math.min(rows, await page.evaluate(() => performance.now()));
     paint = Math.min(paint, await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0].startTime));
   }
   console.log(`first paint after ${paint.toFixed(0)} ms, rows after ${rows.toFixed(0)} ms`);
@@ -45,7 +44,7 @@ test("100,000 samples: first paint, filters and scrolling", async () => {
     cost = Math.min(cost, (await spent() - before) / (1.5 * now));
   }
   console.log(`${rate.toFixed(1)} frames/s, ${cost.toFixed(1)} ms of processor time for a frame`);
-  assert.ok(rate >= 50 || cost <= 12, `${rate} frames/s, ${cost} ms for a frame`);
+  assert.ok(rate >= 50 || cost <= 8, `${rate} frames/s, ${cost} ms for a frame`);
   const filtered = performance.now();
   await page.fill("#filter-min", "1");
   await page.waitForFunction(() => /^[\d,]+ of 100,000/.test(document.querySelector("main.samples [role=status]").innerText));
