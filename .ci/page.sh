@@ -43,8 +43,6 @@ ln -sfn "$home/node_modules" "$web/node_modules"
 
 if [ -n "${UPDATE:-}" ]; then
   node "$web/build.mjs"
-  PICTURES=$(pwd)/testdata/pictures
-  export PICTURES
 else
   built=$(mktemp -d)
   trap 'rm -rf "$built"' EXIT

@@ -98,7 +98,7 @@ func (g *growing) control() string {
 
 // TestBrowser runs web/test in a browser: on a small run, a fleet, a run that is being collected, a
 // run of 100,000 samples, and the page in a file. .ci/page.sh installs what it needs. SCREENSHOTS is
-// a folder for pictures of all pages, and PICTURES a folder for the pictures in the documentation.
+// a folder for pictures of all pages. With UPDATE, the pictures of the documentation are taken again.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
 	browser := os.Getenv("ROLLOUT_BROWSER")
@@ -123,10 +123,8 @@ func TestBrowser(t *testing.T) {
 	cmd := exec.CommandContext(ctx, "node", append([]string{"--test", "--test-reporter=spec", "--test-concurrency=1", "--test-timeout=180000"}, tests...)...) //nolint:gosec // the test's own program
 	cmd.Env = append(os.Environ(),
 		"PAGE_SMALL="+serve(t, small, false), "PAGE_FILE=file://"+out, "PAGE_FLEET="+serve(t, fleetRun(t, false), false),
-		"PAGE_GROWING="+growingURL, "PAGE_CONTROL="+grows.control(), "PAGE_MANY="+serve(t, manyRun(t, many), false))
-	if pictures := os.Getenv("PICTURES"); pictures != "" {
-		cmd.Env = append(cmd.Env, "PAGE_PICTURES="+serve(t, pictureRun(t), false))
-	}
+		"PAGE_GROWING="+growingURL, "PAGE_CONTROL="+grows.control(), "PAGE_MANY="+serve(t, manyRun(t, many), false),
+		"PAGE_PICTURES="+serve(t, pictureRun(t), false), "PICTURES="+must(filepath.Abs("../../../../testdata/pictures"))(t))
 	cmd.WaitDelay = 5 * time.Second // a browser can keep the output open
 	text, err := cmd.CombinedOutput()
 	t.Logf("%s", text)

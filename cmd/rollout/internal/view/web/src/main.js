@@ -1,8 +1,8 @@
 import { render } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "./h.js";
 import * as source from "./source.js";
-import { go, useRoute } from "./route.js";
+import { go, href, useRoute } from "./route.js";
 import { Help, useKeys } from "./keys.js";
 import { Overview } from "./overview.js";
 import { Samples } from "./samples.js";
@@ -43,18 +43,20 @@ function Page() {
   const { overview, samples, error } = useData();
   const [help, setHelp] = useState(false);
   const [at, id, other] = route.path;
+  const filter = useRef({}); // the last filter of the list
+  if (at === "samples") filter.current = route.query;
   useKeys({
     "?": () => setHelp(!help),
     Escape: () => (help ? setHelp(false) : at === "sample" || at === "compare" ? history.back() : null),
     "g o": () => go("/"),
-    "g s": () => source.hasSamples && go("/samples"),
+    "g s": () => source.hasSamples && go("/samples", filter.current),
   });
   const name = overview?.name ?? "";
   useEffect(() => {
     const what = { samples: "samples", sample: `sample ${id}`, compare: `samples ${id} and ${other}` }[at];
     if (name) document.title = `${name} \u2013 ${what ?? "rollout"}`;
   }, [name, at, id, other]);
-  const tab = (path, text) => html`<a href=${"#/" + path} aria-current=${(at ?? "") === path ? "page" : undefined}>${text}</a>`;
+  const tab = (path, text, query) => html`<a href=${href("/" + path, query)} aria-current=${(at ?? "") === path ? "page" : undefined}>${text}</a>`;
   let body;
   if (at === undefined) body = overview ? html`<${Overview} ...${overview} samples=${samples} />` : html`<${Loading} error=${error} what="the report" />`;
   else if (!source.hasSamples) body = html`<main id="main"><p>This page has no samples. Open the run with rollout view.</p></main>`;
@@ -67,7 +69,7 @@ function Page() {
     <a class="skip" href="#main" onClick=${(e) => (e.preventDefault(), document.getElementById("main")?.focus())}>Skip to content</a>
     <nav class="top" aria-label="Pages">
       <b class="id">${name}</b>
-      ${tab("", "Overview")} ${source.hasSamples && tab("samples", "Samples")}
+      ${tab("", "Overview")} ${source.hasSamples && tab("samples", "Samples", filter.current)}
       <button type="button" class="quiet" aria-haspopup="dialog" onClick=${() => setHelp(true)}>Keys <kbd>?</kbd></button>
       ${source.follow && html`<span class="soft">following</span>`}
     </nav>

@@ -56,6 +56,12 @@ test("every filter", async () => {
   await page.reload();
   await page.waitForSelector(".part .line");
   assert.equal(await status(), before);
+  // They stay when the user comes back from a sample.
+  await page.click(".part .line");
+  await page.waitForSelector(".flow [data-i]");
+  await page.click("nav >> text=Samples");
+  await page.waitForSelector(".part .line");
+  assert.equal(await status(), before);
 });
 
 test("the cells of a sample are in one line, below their titles", async () => {

@@ -1,9 +1,14 @@
-// Takes pictures of all pages into the folder SCREENSHOTS, and the pictures of the documentation into the
-// folder PICTURES.
+// Takes pictures of all pages into the folder SCREENSHOTS. With UPDATE, takes the pictures of the
+// documentation again, in the folder PICTURES.
+import assert from "node:assert/strict";
+import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { close, loaded, open, page, urls } from "./helpers.mjs";
 
-const { SCREENSHOTS: shots, PICTURES: pictures } = process.env;
+const { SCREENSHOTS: shots, PICTURES: pictures, UPDATE: update } = process.env;
+
+// settled waits until charts and lists are drawn, which know their sizes only then.
+const settled = () => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(done)))));
 
 test("screenshots", { skip: !shots }, async () => {
   for (const [name, options] of Object.entries({
@@ -15,7 +20,7 @@ test("screenshots", { skip: !shots }, async () => {
     for (const [part, path] of Object.entries({ overview: "", samples: "#/samples", sample: "#/sample/0", fork: "#/sample/9?row=1", failed: "#/sample/23", hostile: "#/sample/81", compare: "#/compare/0/2" })) {
       await open(urls.small + path, options);
       await loaded();
-      await page.waitForTimeout(200); // charts and lists are drawn when their size is known
+      await settled();
       if (part === "sample") await page.hover(".flow .span.assistant [data-i] >> nth=2");
       await page.screenshot({ path: `${shots}/${part}-${name}.png`, fullPage: part === "overview" });
       await close();
@@ -23,17 +28,26 @@ test("screenshots", { skip: !shots }, async () => {
   }
 });
 
-test("the pictures in the documentation", { skip: !pictures }, async () => {
-  const viewport = { width: 1216, height: 760 };
-  await open(urls.picture, { viewport });
-  const top = await page.locator("h2 >> text=Rewards").evaluate((e) => e.getBoundingClientRect().top);
-  await page.setViewportSize({ width: 1216, height: Math.ceil(top) + 600 });
-  await page.waitForTimeout(300); // the charts are drawn again
-  await page.screenshot({ path: `${pictures}/report.png` });
-  await close();
-  await open(urls.picture + "#/sample/11", { viewport });
+// size returns the width and the height of a PNG.
+const size = (png) => [png.readUInt32BE(16), png.readUInt32BE(20)];
+
+test("the pictures in the documentation are current", async () => {
+  const take = async (name) => {
+    const picture = await page.screenshot();
+    if (update) writeFileSync(`${pictures}/${name}`, picture);
+    // Fonts differ, so only the sizes are compared.
+    assert.deepEqual(size(readFileSync(`${pictures}/${name}`)), size(picture), `${name}: UPDATE=1 make page takes it again`);
+    await close();
+    return name;
+  };
+  await open(urls.picture, { viewport: { width: 1216, height: 1392 } });
+  await page.waitForSelector(".plot canvas");
+  await settled();
+  const names = [await take("report.png")];
+  await open(urls.picture + "#/sample/11", { viewport: { width: 1216, height: 760 } });
   await page.waitForSelector(".flow [data-i]");
   await page.click(".reasoning summary");
   await page.hover(".flow .span.assistant [data-i] >> nth=12");
-  await page.screenshot({ path: `${pictures}/view.png` });
+  names.push(await take("view.png"));
+  assert.deepEqual(readdirSync(pictures).filter((f) => f.endsWith(".png")).sort(), names, "each picture is taken here");
 });
