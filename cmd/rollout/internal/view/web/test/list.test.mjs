@@ -18,6 +18,17 @@ test("the overview shows the report", async () => {
   await waitForStatus("1 of 96 samples");
 });
 
+test("the table of tasks shows more tasks on request", async () => {
+  await open(urls.small);
+  const rows = page.locator("table", { hasText: "mean sampled tokens" }).first().locator("tbody tr");
+  await page.waitForSelector("text=The 20 hardest of 24 tasks");
+  assert.equal(await rows.count(), 20);
+  await page.click("text=Show 4 more tasks");
+  assert.equal(await rows.count(), 24);
+  await page.click("text=Show fewer tasks");
+  assert.equal(await rows.count(), 20);
+});
+
 test("a fleet shows nothing that only the spools of its workers contain", async () => {
   await open(urls.fleet);
   const text = await page.innerText("main");
@@ -79,6 +90,22 @@ test("the cells of a sample are in one line, below their titles", async () => {
     assert.equal(found.cells.length, width < 760 ? 5 : 11);
     await close();
   }
+});
+
+test("a row opens its sample, and a key opens it in another tab", async () => {
+  await samples();
+  const [tab] = await Promise.all([page.context().waitForEvent("page"), page.click(".part .line >> nth=2 >> a", { modifiers: ["ControlOrMeta"] })]);
+  await tab.waitForURL(/sample\/2$/);
+  assert.match(page.url(), /#\/samples/);
+  await page.click(".part .line >> nth=3");
+  assert.match(page.url(), /sample\/3$/);
+});
+
+test("on a phone, the ends of the names of tasks are visible", async () => {
+  await open(urls.picture + "#/samples", { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
+  await page.waitForSelector(".part .line");
+  const names = await page.$$eval(".part .line a", (all) => all.map((a) => ({ text: a.innerText, title: a.title, fits: a.parentNode.scrollWidth <= a.parentNode.clientWidth })));
+  for (const { text, title, fits } of names) assert.ok(fits && text.slice(-3) === title.slice(-3), `${text} of ${title}`);
 });
 
 test("every column sorts in both directions", async () => {

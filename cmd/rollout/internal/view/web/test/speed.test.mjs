@@ -3,6 +3,26 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { close, page, samples, urls } from "./helpers.mjs";
 
+// rowsAreRight checks that each element shows the row whose number it has, where the row is, and in order.
+async function rowsAreRight() {
+  await page.waitForFunction(() => { // the list is at rest
+    const all = [...document.querySelectorAll(".part .line")].map((e) => Number(e.ariaRowIndex));
+    return all.length > 20 && all.every((n, i) => n === all[0] + i);
+  });
+  const shown = await page.evaluate(() => {
+    const rows = document.querySelector(".rows");
+    const top = rows.getBoundingClientRect().top + 34 - rows.scrollTop; // below the titles
+    return [...document.querySelectorAll(".part .line")].map((e) => ({
+      row: Number(e.ariaRowIndex) - 2, id: e.id, task: e.children[0].innerText, sample: e.children[1].innerText, y: e.getBoundingClientRect().top - top, visible: e.getBoundingClientRect().top > 0 && e.getBoundingClientRect().top < innerHeight,
+    }));
+  });
+  assert.ok(shown.filter((r) => r.visible).length > 15, "the view is full");
+  for (const { row, id, task, sample, y } of shown) {
+    assert.deepEqual([id, task, sample], [`row${row}`, `task-${String(Math.floor(row / 8)).padStart(6, "0")}`, String(row % 8)]);
+    assert.ok(Math.abs(y - 34 * row) < 2, `row ${row} is at ${y}`);
+  }
+}
+
 test("100,000 samples: first paint, filters and scrolling", async () => {
   // The times are the best of several, because other processes run too.
   let rows = Infinity;
@@ -45,6 +65,9 @@ test("100,000 samples: first paint, filters and scrolling", async () => {
   }
   console.log(`${rate.toFixed(1)} frames/s, ${cost.toFixed(1)} ms of processor time for a frame`);
   assert.ok(rate >= 50 || cost <= 8, `${rate} frames/s, ${cost} ms for a frame`);
+  await rowsAreRight();
+  await page.evaluate(() => (document.querySelector(".rows").scrollTop -= 20_000)); // other rows, the other way
+  await rowsAreRight();
   const filtered = performance.now();
   await page.fill("#filter-min", "1");
   await page.waitForFunction(() => /^[\d,]+ of 100,000/.test(document.querySelector("main.samples [role=status]").innerText));
