@@ -51,7 +51,10 @@ func fleetRun(tb testing.TB, whole bool) string {
 		}
 		d := must(sink.Create(tb.TempDir(), sink.Config{RunID: runID, Store: fleet.Dataset(objects, p), Epoch: 1}))(tb)
 		fill(tb, d, m.samples)
-		if err := d.Seal(); whole && err != nil {
+		if !whole {
+			continue
+		}
+		if err := d.Seal(); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -74,5 +77,24 @@ func TestFleet(t *testing.T) {
 	}
 	if o := fetch[struct{ Report struct{ State string } }](t, url+"api/overview"); o.Report.State != "complete" {
 		t.Errorf("the run is %s", o.Report.State)
+	}
+}
+
+// TestFollowFleet checks that a sample that a worker commits into a partition appears.
+func TestFollowFleet(t *testing.T) {
+	t.Parallel()
+	dir := fleetRun(t, false)
+	url := serve(t, dir, true)
+	if c := fetch[columns](t, url+"api/samples"); c.N != fleetTasks-1 {
+		t.Fatalf("%d samples, want %d", c.N, fleetTasks-1)
+	}
+	m := newMaker(t)
+	m.sample("task 7", 0, 1, new(1.0), m.row("hello", "I am task 7"))
+	objects := fleet.Dataset(store.Folder(store.OS(), dir), fleet.PartitionOf("task 7", partitions))
+	m.samples[0].Key = "7-0"
+	fill(t, must(sink.Create(t.TempDir(), sink.Config{RunID: runID, Store: objects, Epoch: 2}))(t), m.samples)
+	c := fetch[columns](t, url+"api/samples")
+	if c.N != fleetTasks || c.Words["task"][c.Task[fleetTasks-1]] != "task 7" {
+		t.Errorf("%d samples, want %d, and task 7 last", c.N, fleetTasks)
 	}
 }
