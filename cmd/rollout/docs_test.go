@@ -348,15 +348,17 @@ var runners = map[string]string{
 	"text":   "TestDocumentedCommands compares it with the output of the block before it",
 	"python": "test_docs.py",
 	"yaml":   "TestHarnessPage",
+	"sql":    "test_scores.py",
 	"py":     "a test of its own, see fragments",
 	"":       "none: the block contains no program",
 }
 
 // fragments maps the first lines of blocks that are not whole programs to the tests that run them.
 var fragments = map[string]string{
-	"import json":           "TestThoughtsAreNotScored, as a scorer",
-	"import sys":            "TestHarnessPage, as an agent",
-	"def logprobs_of(ids):": "test_toy.py",
+	"import json":                              "TestThoughtsAreNotScored, as a scorer",
+	"import sys":                               "TestHarnessPage, as an agent",
+	"def logprobs_of(ids):":                    "test_toy.py",
+	"import pyarrow.compute as pc":             "test_scores.py",
 	`row = rollout.Dataset("run1")[0].rows[0]`: "test_text.py",
 	`dataset = rollout.Dataset("s3://bucket/run1?region=eu-north-1")                           # or ?endpoint_override=http://host:9000`: "test_bucket.py",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from made import Run, Sample, sealed
 
 import rollout
 from rollout import Where, advantages, collate, log
-from rollout.runs.scores import Scores
+from rollout.runs.scores import REPLACED, Scores
 
+FENCES = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SCHEMA = pa.schema(
     [("sample_key", pa.string()), ("reward", pa.float64()), ("reward_details", pa.string()), ("keep", pa.bool_()), ("keep_reason", pa.string())]
 )
@@ -210,3 +212,44 @@ def test_training_uses_a_python_scorer(collect: Callable[..., Path], run_program
     run_program("rescore", folder, "--reward", f"python-group:{file}:rank")
     assert up() == {1}
     assert {r["reward_details"] for s in log.shards(folder) for r in log.rows(s)} == {'{"of":4}'}
+
+
+def scores_of(table: pa.Table) -> dict[str, tuple[Any, ...]]:
+    return {row["sample_key"]: tuple(row[name] for name in REPLACED) for row in table.select(["sample_key", *REPLACED]).to_pylist()}
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_the_card_joins_the_new_rewards(collect: Callable[..., Path], run_program: Callable[..., str], tmp_path: Path, form: str) -> None:
+    """The card of a rescored run names its newest set. Its programs give the rewards that the package gives."""
+    model = Path(__file__).resolve().parents[3] / "collector" / "letta" / "lettasim" / "model"
+    simulate = ("--input-ids", "--scripted", "4", "--wrong", "0.4")
+    folder = collect("--samples", "2", "--reward", "number", "--format", form, "--tokenizer", model, simulate=simulate)
+    card = (folder / "README.md").read_text()
+    assert "## Rewards" not in card and "`rollout rescore` puts newer rewards into `scores/`" in card
+    for name, kind in (("0001", "contains"), ("0002", "exact")):
+        run_program("rescore", folder, "--reward", kind, "--min-std", "0.1")
+        card = (folder / "README.md").read_text()
+        assert f"the newest complete scores set was `{name}`" in card
+    run_program("collect", "--resume", "--out", folder, "--samples", "3", "--quiet")
+    assert (folder / "README.md").read_text().partition("## Rewards")[2] == card.partition("## Rewards")[2]
+    want = scores_of(log.table(folder))
+    assert len(want) == 12 and sum(reward is None for reward, *_ in want.values()) == 4
+    assert want != scores_of(log.table(folder, scores="collected")) and {keep for _, _, keep, _ in want.values()} == {None, False}
+    programs = [(of, text) for of, text in FENCES.findall(card) if "load_dataset" not in text and "filter" not in text]
+    assert [of for of, _ in programs] == (["python", "sql", "python"] if form == "parquet" else ["python"])
+    for of, text in programs:
+        text = text.replace("path/to/this/folder", str(folder))
+        found: dict[str, Any] = {}
+        if of == "sql":
+            duckdb = pytest.importorskip("duckdb")
+            found["rows"] = duckdb.connect().sql(text).to_arrow_table()
+        else:
+            exec(text, found)
+        assert scores_of(found["rows"]) == want
+        assert found["rows"].column_names == log.table(folder).column_names
+    if form == "parquet":  # the page shows the same programs
+        page = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+        for _, text in programs[1:]:
+            assert text.replace("path/to/this/folder", "run1").replace("scores/0002", "scores/0001") in page
+    else:
+        assert "Without the package" not in card
