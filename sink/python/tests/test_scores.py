@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import made
 from made import Run, Sample, sealed
 
 import rollout
@@ -218,8 +219,22 @@ def scores_of(table: pa.Table) -> dict[str, tuple[Any, ...]]:
     return {row["sample_key"]: tuple(row[name] for name in REPLACED) for row in table.select(["sample_key", *REPLACED]).to_pylist()}
 
 
+def joined(language: str, program: str) -> pa.Table:
+    """Return the rows that a program of the card makes."""
+    if language == "sql":
+        duckdb = pytest.importorskip("duckdb")
+        return duckdb.connect().sql(program).to_arrow_table()
+    found: dict[str, Any] = {}
+    exec(program, found)
+    return found["rows"]
+
+
+PAGE = [f for f in FENCES.findall((Path(__file__).resolve().parents[2] / "README.md").read_text()) if "scores/0001" in f[1]]
+"""The programs of sink/README.md that join a scores set, with their languages."""
+
+
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
-def test_the_card_joins_the_new_rewards(collect: Callable[..., Path], run_program: Callable[..., str], tmp_path: Path, form: str) -> None:
+def test_the_card_joins_the_new_rewards(collect: Callable[..., Path], run_program: Callable[..., str], form: str) -> None:
     """The card of a rescored run names its newest set. Its programs give the rewards that the package gives."""
     model = Path(__file__).resolve().parents[3] / "collector" / "letta" / "lettasim" / "model"
     simulate = ("--input-ids", "--scripted", "4", "--wrong", "0.4")
@@ -234,22 +249,27 @@ def test_the_card_joins_the_new_rewards(collect: Callable[..., Path], run_progra
     assert (folder / "README.md").read_text().partition("## Rewards")[2] == card.partition("## Rewards")[2]
     want = scores_of(log.table(folder))
     assert len(want) == 12 and sum(reward is None for reward, *_ in want.values()) == 4
-    assert want != scores_of(log.table(folder, scores="collected")) and {keep for _, _, keep, _ in want.values()} == {None, False}
-    programs = [(of, text) for of, text in FENCES.findall(card) if "load_dataset" not in text and "filter" not in text]
-    assert [of for of, _ in programs] == (["python", "sql", "python"] if form == "parquet" else ["python"])
-    for of, text in programs:
-        text = text.replace("path/to/this/folder", str(folder))
-        found: dict[str, Any] = {}
-        if of == "sql":
-            duckdb = pytest.importorskip("duckdb")
-            found["rows"] = duckdb.connect().sql(text).to_arrow_table()
-        else:
-            exec(text, found)
-        assert scores_of(found["rows"]) == want
-        assert found["rows"].column_names == log.table(folder).column_names
+    assert want != scores_of(log.table(folder, scores="collected"))
+    programs = FENCES.findall(card.partition("## Rewards")[2])
+    assert [language for language, _ in programs] == (["python", "sql", "python"] if form == "parquet" else ["python"])
+    for language, text in programs:
+        rows = joined(language, text.replace("path/to/this/folder", str(folder)))
+        assert scores_of(rows) == want and rows.column_names == log.table(folder).column_names
     if form == "parquet":  # the page shows the same programs
-        page = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-        for _, text in programs[1:]:
-            assert text.replace("path/to/this/folder", "run1").replace("scores/0002", "scores/0001") in page
-    else:
-        assert "Without the package" not in card
+        assert [text.replace("path/to/this/folder", "run1").replace("0002", "0001") for _, text in programs[1:]] == [text for _, text in PAGE]
+
+
+def test_the_join_keeps_later_decisions_of_a_filter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample that the set lacks has no reward, and its own keep and keep_reason."""
+    for name in ("reward_details", "keep_reason"):
+        monkeypatch.setattr(made, "SCHEMA", made.SCHEMA.append(pa.field(name, pa.string())))
+    run = Run(tmp_path / "run1", "parquet")
+    for n, keep in enumerate((None, True, False, None, True, False)):
+        facts = {"reward": float(n), "reward_details": "{}", "keep": keep, "keep_reason": None if keep is None else f"old{n}"}
+        run.commit([Sample(f"g{n}", i, (3,), facts=facts) for i in range(2)])
+    write(run, "0001", {f"g{n}-{i}": i + 0.5 for n in range(3) for i in range(2)}, keep={"g0-0": False, "g1-0": True})
+    want = scores_of(log.table(run.dir))
+    assert want["g1-1"] == (1.5, '{"of": "g1-1"}', None, None) and want["g5-0"] == (None, None, False, "old5")
+    assert [language for language, _ in PAGE] == ["sql", "py"]
+    for language, text in PAGE:
+        assert scores_of(joined(language, text.replace("run1/", f"{run.dir}/"))) == want
