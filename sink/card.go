@@ -52,6 +52,46 @@ type cardFacts struct {
 	tokens  Tokens
 	// graded counts rows by their value in the column verification.
 	graded map[string]int64
+	// scores is the name of the newest complete scores set, or empty.
+	scores string
+}
+
+// WriteCard replaces the dataset card of a run in a folder, after a scores set has been completed. No
+// other process is allowed to have the folder open. WriteCard uses only the fields RunID and FS of cfg.
+// Errors are the same as in [ReadLog], or a *ShardError if the card cannot be written.
+func WriteCard(dir string, cfg Config) error {
+	files := locate(nil, cfg.FS, dir)
+	k := &card{location: files, facts: cardFacts{runID: cfg.RunID}}
+	log, err := readLog(files, cfg.RunID, k.facts.addSamples)
+	if err != nil {
+		return err
+	}
+	for i := range log.Commits {
+		k.facts.add(&log.Commits[i])
+	}
+	if err := k.findScores(); err != nil {
+		return err
+	}
+	if err := k.replace(); err != nil {
+		return &ShardError{Path: dir + "/" + cardName, Op: "write", Err: err}
+	}
+	return nil
+}
+
+// findScores finds the newest complete scores set. While a Dataset is open, its run gets no other set.
+func (k *card) findScores() error {
+	names, err := ScoreSets(nil, k.dir)
+	for _, name := range slices.Backward(names) {
+		log, rerr := readScoresLog(setIn(nil, k.dir, name), k.facts.runID)
+		if rerr != nil {
+			return inScores(name, rerr)
+		}
+		if log.Sealed() {
+			k.facts.scores = name
+			return nil
+		}
+	}
+	return err
 }
 
 // add adds the next commit in the log. It keeps no reference to c.
@@ -137,6 +177,11 @@ func (k *card) refresh() {
 func (k *card) begin() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.folder {
+		if err := k.findScores(); err != nil {
+			k.logger.Warn("the dataset card names no scores set", "path", k.dir, "error", err)
+		}
+	}
 	k.write()
 }
 
@@ -155,15 +200,19 @@ func (k *card) write() {
 	if !k.folder {
 		return
 	}
-	ours, err := k.ours()
-	if err == nil && ours {
-		err = k.objects.Put(cardName, k.facts.text())
-	}
-	if err != nil {
+	if err := k.replace(); err != nil {
 		k.logger.Warn("cannot write the dataset card", "path", k.objects.String()+"/"+cardName, "error", err)
 		return
 	}
 	k.written, k.at = k.facts.seq, time.Now()
+}
+
+func (k *card) replace() error {
+	ours, err := k.ours()
+	if err == nil && ours {
+		err = k.objects.Put(cardName, k.facts.text())
+	}
+	return err
 }
 
 // ours reports whether README.md can be replaced because it is missing or is a card.

@@ -2,6 +2,7 @@ package sink_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -103,6 +104,57 @@ func TestCardOfTheUser(t *testing.T) {
 	cardNames(t, dir, true)
 	if left, _ := filepath.Glob(filepath.Join(dir, ".tmp-*")); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
+	}
+}
+
+// TestCardOfScores tests that the card names the newest complete scores set of its run, and that only a complete card
+// replaces the card.
+func TestCardOfScores(t *testing.T) {
+	t.Parallel()
+	dir, samples, cfg := t.TempDir(), someSamples(4), sink.Config{RunID: "run"}
+	sinktest.Write(t, dir, cfg, samples)
+	before := cardOf(t, dir)
+	const puts = "`rollout rescore` puts newer rewards into `scores/`"
+	if strings.Contains(before, "## Rewards") || !strings.Contains(before, puts) {
+		t.Errorf("card without a set:\n%s", before)
+	}
+	names := func(want string) {
+		t.Helper()
+		text := cardOf(t, dir)
+		_, part, ok := strings.Cut(text, "## Rewards")
+		if ok != (want != "") || ok && (!strings.Contains(part, "newest complete scores set was `"+want+"`.") || strings.Count(part, "/scores/"+want+"/scores") != 2) || !strings.Contains(text, puts) {
+			t.Errorf("want a card with set %q:\n%s", want, text)
+		}
+		cardNames(t, dir, true)
+	}
+	scored(t, dir, "0001", samples, 2, false)
+	must(t, sink.WriteCard(dir, cfg))
+	names("")
+	if got := cardOf(t, dir); got != before {
+		t.Errorf("WriteCard without a set wrote\n%s\nwant\n%s", got, before)
+	}
+	scored(t, dir, "0002", samples, 2, true)
+	names("") // a process that is killed here leaves an older card, which is true
+	must(t, sink.WriteCard(dir, cfg))
+	names("0002")
+	scored(t, dir, "0003", samples, 2, false)
+	open(t, dir, cfg)
+	names("0002")
+	// A set that is damaged does not end a collection.
+	entry := got(filepath.Glob(filepath.Join(dir, "scores", "0003", "_commits", "*1.json")))(t)[0]
+	must(t, os.WriteFile(entry, []byte("{}"), 0o666))
+	if err := sink.WriteCard(dir, cfg); !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), "scores/0003") {
+		t.Errorf("WriteCard with a damaged set: %v", err)
+	}
+	names("0002")
+	open(t, dir, cfg)
+	names("")
+	must(t, os.RemoveAll(filepath.Join(dir, "scores", "0003")))
+	mine := []byte("# My run\n")
+	must(t, os.WriteFile(filepath.Join(dir, "README.md"), mine, 0o666))
+	must(t, sink.WriteCard(dir, cfg))
+	if got := cardOf(t, dir); got != string(mine) {
+		t.Errorf("the user's file was replaced by %s", got)
 	}
 }
 

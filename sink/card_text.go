@@ -28,6 +28,7 @@ func (f *cardFacts) body(b *bytes.Buffer) {
 	line("failure rows", f.rows[KindFailures])
 	b.WriteString(cardRows)
 	b.WriteString(cardKeep)
+	f.rewards(b)
 	if f.arrow && len(f.paths[KindFailures]) > 0 {
 		b.WriteString(cardArrow)
 	}
@@ -51,7 +52,7 @@ share ` + "`sample_key`" + ` and are numbered by ` + "`segment_index`" + ` of ` 
 | ` + "`versions`" + ` | length T or null: policy version of each sampled token, -1 for other tokens and if unknown |
 | ` + "`turn_offsets`, `turn_roles`" + ` | length K+1 and K: the spans and their roles (0 prompt, 1 assistant, 2 tool, 3 user) |
 | ` + "`prompt_length`" + ` | tokens before the first sampled token |
-| ` + "`reward`, `reward_details`" + ` | null if the sample was not scored |
+| ` + "`reward`, `reward_details`" + ` | null if the sample was not scored. ` + "`rollout rescore`" + ` puts newer rewards into ` + "`scores/`" + `, not into these columns |
 | ` + "`status`, `stop_reason`, `finish_reasons`, `truncated`" + ` | how the row and its sample ended |
 | ` + "`verification`, `prompt_source`" + ` | how the tokens were verified, and the source of the prompt ids |
 | ` + "`flags`, `divergence`, `n_unscored`, `n_trimmed`" + ` | other facts about the row |
@@ -63,6 +64,58 @@ them. Other readers must filter:
 
 ` + "```python" + `
 rows = rows.filter(lambda keep: keep is not False, input_columns="keep")
+` + "```" + `
+`
+
+// rewards describes the newest complete scores set, which only the readers of rollout use by themselves.
+func (f *cardFacts) rewards(b *bytes.Buffer) {
+	if f.scores == "" {
+		return
+	}
+	fmt.Fprintf(b, cardScores, f.scores)
+	if !f.arrow {
+		fmt.Fprintf(b, cardJoin, f.scores)
+	}
+}
+
+const cardScores = `
+## Rewards
+
+` + "`rollout rescore`" + ` scored the samples of this run again, and did not change the rows. Readers of the
+files in ` + "`data/`" + `, such as ` + "`load_dataset`" + `, still get ` + "`reward`, `reward_details`, `keep` and `keep_reason`" + `
+from the collection. When this card was written, the newest complete scores set was ` + "`%[1]s`" + `. The
+package ` + "`rollout`" + ` uses the newest set by itself:
+
+` + "```python" + `
+import rollout
+rows = rollout.log.table("path/to/this/folder", scores="%[1]s")
+` + "```" + `
+`
+
+const cardJoin = `
+Without the package, replace the columns with DuckDB or pyarrow. A sample without a score was
+collected later, and has no reward:
+
+` + "```sql" + `
+SELECT r.* REPLACE (
+  s.reward AS reward, s.reward_details AS reward_details,
+  if(s.sample_key IS NULL, r.keep, s.keep) AS keep,
+  if(s.sample_key IS NULL, r.keep_reason, s.keep_reason) AS keep_reason)
+FROM 'path/to/this/folder/data/*.parquet' AS r
+LEFT JOIN 'path/to/this/folder/scores/%[1]s/scores/*.parquet' AS s ON r.sample_key = s.sample_key
+` + "```" + `
+
+` + "```python" + `
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+rows = pq.read_table("path/to/this/folder/data")
+scores = pq.read_table("path/to/this/folder/scores/%[1]s/scores")
+at = pc.index_in(rows["sample_key"], value_set=scores["sample_key"])
+for name in ["reward", "reward_details", "keep", "keep_reason"]:
+    new = scores[name].take(at)
+    if name.startswith("keep"):
+        new = pc.if_else(pc.is_valid(at), new, rows[name])
+    rows = rows.set_column(rows.column_names.index(name), name, new)
 ` + "```" + `
 `
 

@@ -264,7 +264,8 @@
 // shards. The card is rewritten after a commit is durable, so it is never ahead of the log. The
 // card can lag behind the log by 1/64 of the commits. With Config.CommitGroups, it can lag by any
 // number of commits. The card is updated at the first commit that is at least 30 seconds after the
-// last rewrite. It is also updated by Create, after each merge, and at the end of Run. A README.md
+// last rewrite. It is also updated by Create, after each merge, and at the end of Run. The card names
+// the newest complete scores set. [WriteCard] updates it when a set is complete. A README.md
 // without the card's second line belongs to the user and is not replaced. If the card cannot be
 // written, the error is logged and the run continues.
 //
@@ -378,7 +379,7 @@
 //	wal/                                    when Create has recovered              Create returns
 //	orphans/ and the run's folder           when a file is set aside               the next step
 //	a repaired segment, then wal/           by RepairPlan.Apply                    the next segment
-//	the card, then the run's folder         after a commit, and by Create          the next commit
+//	the card, then the run's folder         after a commit, by Create and WriteCard the next commit
 //
 // Each step waits for its sync. Removals are not synced, because a file that reappears after a
 // power failure does no harm. If a segment reappears, its samples are already in commits. If a

@@ -104,11 +104,7 @@ func ReadScores(objects store.Store, dir, runID, name string) (*Scores, error) {
 
 // openScores reads a set. It returns nil if the set is not complete.
 func openScores(objects store.Store, dir, runID, name string) (*Scores, error) {
-	files := locate(nil, nil, filepath.Join(dir, scoresDir, name))
-	if objects != nil {
-		files = locate(objects.Sub(ScoresPath(name)), nil, "")
-	}
-	log, err := readScoresLog(files, runID)
+	log, err := readScoresLog(setIn(objects, dir, name), runID)
 	if err == nil && !log.Sealed() {
 		return nil, nil
 	}
@@ -117,6 +113,14 @@ func openScores(objects store.Store, dir, runID, name string) (*Scores, error) {
 		s, err = scoresOf(log, name)
 	}
 	return s, inScores(name, err)
+}
+
+// setIn returns the location of a set for readers.
+func setIn(objects store.Store, dir, name string) location {
+	if objects != nil {
+		return locate(objects.Sub(ScoresPath(name)), nil, "")
+	}
+	return locate(nil, nil, filepath.Join(dir, scoresDir, name))
 }
 
 // inScores adds the path of a set to a *CorruptError.

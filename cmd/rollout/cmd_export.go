@@ -69,8 +69,8 @@ export fails, so that no row is missing without an error.`,
 		Annotations: exits("Exit status: 0 written, 2 usage error, 6 RUN cannot be read or FILE cannot be written, 7 RUN is not a run, 9 RUN is damaged."),
 		Example: `  rollout export run1 | jq -c '[.task_id, .reward]'
   rollout export run1 --kind all -o run1.jsonl.zst
-  rollout export run1 --to atif --tokenizer models/qwen3 -o run1.atif.jsonl
-  rollout export run1 --to openai-messages --tokenizer models/qwen3 | jq -c 'select(.reward == 1)'
+  rollout export run1 --to atif -o run1.atif.jsonl
+  rollout export run1 --to openai-messages | jq -c 'select(.reward == 1)'
   rollout export run1 --to slime -o 0.pt
   rollout export s3://bucket/run1 -o run1.jsonl.zst`,
 		Args: exactArgs("RUN"),

@@ -140,7 +140,10 @@ func TestDocumentedCommands(t *testing.T) {
 	testdata := must(filepath.Abs(filepath.Join("..", "..", "testdata")))(t)
 	for name, text := range map[string]string{
 		"tasks.jsonl":       string(sim.Tasks(lettasim.TaskOptions{Scripted: 6})),
-		"run.yaml":          "server: {urls: [" + failing + "]}\nagent: {model: " + simModel + "}\ntasks: {file: tasks.jsonl}\noutput: {dir: run1}\nrun: {fail_on_error: 1}\n",
+		"run.yaml":          "server: {urls: [" + failing + "]}\nagent: {model: " + simModel + "}\ntasks: {file: tasks.jsonl}\noutput: {dir: run1}\ntokens: {tokenizer: simulated}\nrun: {fail_on_error: 1}\n",
+		"rewards.yaml":      "reward: {kind: contains}\n",
+		"score.py":          "def score(sample):\n    return 1\n",
+		"rank.py":           "def rank(samples):\n    return [1] * len(samples)\n",
 		"conversation.json": `[{"role": "user", "content": "Hi"}]`,
 		"text":              "Hello, world",
 	} {
@@ -148,7 +151,7 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 	noError(t, errors.Join(os.Symlink(testdata, filepath.Join(base, "testdata")), os.Symlink(filepath.Join(testdata, "tokenizers"), filepath.Join(base, "models"))))
 	shell(t, base, exit.Failures, "rollout collect -c run.yaml --quiet")
-	harnesses := harnessPath(t)
+	path := harnessPath(t) + ":'" + filepath.Dir(must(filepath.Abs(findPython(t)))(t)) + "'" // python3 of the system first
 
 	for i, b := range blocks {
 		t.Run(fmt.Sprintf("%d %s", i, strings.Fields(b.from)[0]), func(t *testing.T) {
@@ -191,7 +194,7 @@ func TestDocumentedCommands(t *testing.T) {
 				if line == "rollout collect -c run.yaml" || strings.Contains(line, "--resume") {
 					want = exit.Failures // the failed sample is within the tolerance
 				}
-				printed += shell(t, dir, want, "export PATH="+harnesses+"; "+line)
+				printed += shell(t, dir, want, "export PATH="+path+"; "+line)
 			}
 			contains(t, printed, b.shown...)
 			if has, err := runfolder.HasRows(filepath.Join(dir, out)); collected && (!has || err != nil) {
@@ -347,16 +350,20 @@ var runners = map[string]string{
 	"sh":     "TestDocumentedCommands",
 	"text":   "TestDocumentedCommands compares it with the output of the block before it",
 	"python": "test_docs.py",
-	"yaml":   "TestHarnessPage",
+	"yaml":   "TestHarnessPage and TestRewardPage",
+	"sql":    "test_scores.py",
 	"py":     "a test of its own, see fragments",
 	"":       "none: the block contains no program",
 }
 
 // fragments maps the first lines of blocks that are not whole programs to the tests that run them.
 var fragments = map[string]string{
-	"import json":           "TestThoughtsAreNotScored, as a scorer",
-	"import sys":            "TestHarnessPage, as an agent",
-	"def logprobs_of(ids):": "test_toy.py",
+	"import json":                              "TestThoughtsAreNotScored, as a scorer",
+	"def score(sample):":                       "TestRewardPage",
+	"def rank(samples):":                       "TestRewardPage",
+	"import sys":                               "TestHarnessPage, as an agent",
+	"def logprobs_of(ids):":                    "test_toy.py",
+	"import pyarrow.compute as pc":             "test_scores.py",
 	`row = rollout.Dataset("run1")[0].rows[0]`: "test_text.py",
 	`dataset = rollout.Dataset("s3://bucket/run1?region=eu-north-1")                           # or ?endpoint_override=http://host:9000`: "test_bucket.py",
 }
@@ -392,7 +399,7 @@ func TestEveryBlockOfEveryPageRuns(t *testing.T) {
 	if !slices.Equal(listed, found) {
 		t.Errorf("testdata/pages.txt lists %q, the repository has %q", listed, found)
 	}
-	seen := 0
+	seen := map[string]bool{}
 	for _, name := range listed {
 		before := ""
 		for _, f := range fences(t, name) {
@@ -407,7 +414,7 @@ func TestEveryBlockOfEveryPageRuns(t *testing.T) {
 			case f.language == "py" && fragments[f.lines[0]] == "":
 				t.Errorf("%s: no test runs the fragment %q", name, f.lines[0])
 			case f.language == "py":
-				seen++
+				seen[f.lines[0]] = true
 			case f.language == "" && slices.ContainsFunc(f.lines, command.MatchString):
 				t.Errorf("%s: no test runs the block %q, because it has no language", name, f.lines[0])
 			}
@@ -417,8 +424,8 @@ func TestEveryBlockOfEveryPageRuns(t *testing.T) {
 			t.Errorf("%s: no test runs %q: use a fence", name, strings.TrimSpace(m))
 		}
 	}
-	if seen != len(fragments) {
-		t.Errorf("the pages have %d fragments, want %d", seen, len(fragments))
+	if len(seen) != len(fragments) {
+		t.Errorf("the pages have %d fragments, want %d", len(seen), len(fragments))
 	}
 }
 

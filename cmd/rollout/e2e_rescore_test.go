@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -45,6 +46,19 @@ func setShards(t *testing.T, dir, name string) (names []string) {
 	return names
 }
 
+// namedSet returns the scores set that the card of a run names. The set must be complete.
+func namedSet(t *testing.T, dir string) string {
+	t.Helper()
+	card := string(must(os.ReadFile(filepath.Join(dir, "README.md")))(t))
+	contains(t, card, "`rollout rescore` puts newer rewards into `scores/`")
+	_, name, _ := strings.Cut(card, "the newest complete scores set was `")
+	name, _, _ = strings.Cut(name, "`")
+	if name != "" {
+		must(sink.ReadScores(nil, dir, "", name))(t)
+	}
+	return name
+}
+
 // A rescore is killed at each step. Until the end, readers use the older set. The same command then writes the same
 // bytes as a rescore that was not killed.
 func TestRescoreKilled(t *testing.T) {
@@ -60,9 +74,14 @@ func TestRescoreKilled(t *testing.T) {
 	if maps.Equal(before, want) || len(shards) != 1 {
 		t.Fatalf("the scorer changes nothing, or %d shards", len(shards))
 	}
-	if err := os.RemoveAll(filepath.Join(dir, "scores")); err != nil {
-		t.Fatal(err)
+	if got := namedSet(t, dir); got != "0001" {
+		t.Errorf("the card names the set %q", got)
 	}
+	forget := func() {
+		noError(t, errors.Join(os.RemoveAll(filepath.Join(dir, "scores")), os.Remove(filepath.Join(dir, "README.md"))))
+		noError(t, sink.WriteCard(dir, sink.Config{RunID: must(sink.ReadLog(dir))(t).Commits[0].RunID}))
+	}
+	forget()
 	steps := slices.Concat(failpoint.ScoreNames(), []failpoint.Name{
 		failpoint.ScoresAdded + ":70", failpoint.ShardCreated, failpoint.ShardWritten, failpoint.ShardSynced, failpoint.ShardVerified, failpoint.ShardRenamed,
 		failpoint.CommitWritten, failpoint.CommitLinked, failpoint.CommitSynced,
@@ -80,6 +99,7 @@ func TestRescoreKilled(t *testing.T) {
 		} else if got := rewardsOf(t, dir); !maps.Equal(got, before) {
 			t.Fatalf("%s: a set that is not complete is used", step)
 		}
+		namedSet(t, dir)
 		life(step).wait(t, time.Minute) // again at this step, if the command still reaches it
 		p := life("")
 		p.ends(t, time.Minute, exit.OK)
@@ -95,9 +115,10 @@ func TestRescoreKilled(t *testing.T) {
 			t.Errorf("%s: leftovers %q", step, left)
 		}
 		mustRun(t, exit.OK, "verify", dir)
-		if err := os.RemoveAll(filepath.Join(dir, "scores")); err != nil {
-			t.Fatal(err)
+		if got := namedSet(t, dir); got != name {
+			t.Errorf("%s: the card names the set %q, want %q", step, got, name)
 		}
+		forget()
 	}
 }
 

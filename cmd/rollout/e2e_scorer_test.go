@@ -173,18 +173,17 @@ func TestThoughtsAreNotScored(t *testing.T) {
 	if testing.Short() {
 		return // the rest needs a Python
 	}
-	// The scorer of the README, verbatim.
-	_, code, _ := strings.Cut(page(t, "README.md"), "```py\n")
-	code, _, _ = strings.Cut(code, "```")
-	if n := strings.Count(strings.ReplaceAll(code, "\n\n", "\n"), "\n"); n != 8 {
-		t.Errorf("the scorer in README has %d lines, want 8", n)
+	// The program of the page, verbatim.
+	_, code, found := strings.Cut(page(t, "collector/reward/README.md"), "```py\nimport json\n")
+	if code, _, _ = strings.Cut("import json\n"+code, "```"); !found {
+		t.Fatal("the page of rewards has no program")
 	}
 	scorer := func(code string) string {
 		return fmt.Sprintf("reward: {kind: command, command: [%q, %q]}\n", findPython(t), writeFile(t, "score.py", []byte(code)))
 	}
 	want = map[string]float64{"said": 1, "thought": 0, "quoted": 1, "twice": 0, "cut": 0, "plain": 1}
 	if got := rewards(scorer(code)); !maps.Equal(got, want) {
-		t.Errorf("the scorer in README: rewards %v, want %v", got, want)
+		t.Errorf("the program of the page: rewards %v, want %v", got, want)
 	}
 	// A bug in the scorer causes one line of output.
 	slip := strings.Replace(code, `sample["answer"]`, `sample["metadata"]["difficulty"]`, 1)

@@ -34,7 +34,7 @@ Letta server, and records its calls. For other programs, set harness.command and
 -c; configs/collect.yaml describes them.`,
 		flags: "harness engine workdir set chains continuity",
 	},
-	{title: "tasks, groups and rewards", flags: "limit skip-bad-tasks min-std until-groups"},
+	{title: "tasks, groups and rewards", about: "collector/reward/README.md describes the kinds of --reward, and what a scorer of your own gets.", flags: "limit skip-bad-tasks min-std until-groups"},
 	{title: "prompts and tokens", flags: "prompts tap require drift max-row-tokens transformers experimental"},
 	{title: "policy versions", flags: "policy-version one-engine unclaimed"},
 	{title: "failures and slow samples", flags: "retries data-retries fail-on-error max-failures tail"},

@@ -76,7 +76,8 @@ Parquet or Arrow shards that trainers read directly.
   rollout collect --server http://127.0.0.1:8283 --model sglang//models/qwen3 --tasks tasks.jsonl --out run1
   rollout inspect run1
 
-For help on a verb, run rollout help VERB or rollout VERB --help.`
+For help on a verb, run rollout help VERB or rollout VERB --help. In the Python package,
+python -m rollout log-to sends a run to an experiment tracker.`
 
 // rootCmd returns a new command tree. Command trees do not share state.
 func (p *program) rootCmd() *cobra.Command {
@@ -147,6 +148,9 @@ func unknownVerb(cmd *cobra.Command, word string) error {
 		}
 	}
 	hint := cmp.Or(format.DidYouMean("", word, verbs), "the verbs are: "+strings.Join(verbs, ", "))
+	if word == "log-to" && !cmd.HasParent() {
+		hint = "use python -m rollout log-to, from the Python package"
+	}
 	return exit.Hint(exit.Usagef("%sunknown verb %q", verb(cmd), word), hint)
 }
 

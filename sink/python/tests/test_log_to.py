@@ -6,8 +6,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sqlite3
-import struct
 import subprocess
 import sys
 import threading
@@ -18,9 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 from made import Run, Sample
+from tracked import stored
 from waiting import PATIENCE
 
 import rollout
+from rollout.errors import StateError
 from rollout.tracking import log_to as module
 from rollout.tracking import metrics, trackers
 
@@ -179,6 +179,50 @@ def test_a_missing_package_is_said(run: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not (run / "logs" / "tracker-wandb.json").exists()
 
 
+def test_the_newest_scores_set_is_a_run_of_its_own(run: Path, recorded: list[Recorder], run_program: Callable[..., str]) -> None:
+    assert rollout.log_to(run, "wandb", examples=0) == 4
+    run_program("rescore", run, "--reward", "contains")
+    for given, sent in ((None, 4), ("0001", 0), ("collected", 0)):  # no group is sent twice
+        assert rollout.log_to(run, "wandb", examples=0, scores=given) == sent
+    first, second, third, fourth = recorded
+    assert [one.given[1] for one in recorded] == ["run1", "run1-0001", "run1-0001", "run1"]
+    assert [one.given[3:] for one in recorded] == [(None, 0), (None, 0), (second.id, 4), (first.id, 4)] and not third.sent and not fourth.sent
+    assert second.given[2] == {**first.given[2], "scores": "0001", "reward": "contains"}
+    for one, name in ((first, "collected"), (second, "0001")):
+        groups = rollout.Following(run, timeout=0, scores=name)
+        assert [numbers["reward/mean"] for _, numbers, _ in one.sent] == [metrics.metrics_of(group)["reward/mean"] for group in groups]
+    places = json.loads((run / "logs" / "tracker-wandb.json").read_bytes())
+    assert {where: place["scores"] for where, place in places.items()} == {"rollout/run1": "collected", "rollout/run1-0001": "0001"}
+    with pytest.raises(ValueError, match="the run rollout/run1-0001 in wandb has the rewards of the scores set 0001, not of collected: pass another name"):
+        rollout.log_to(run, "wandb", name="run1-0001", scores="collected")
+    with pytest.raises(ValueError, match="has no complete scores set with this name"):
+        rollout.log_to(run, "wandb", scores="0002")
+
+
+def test_failures_after_the_last_group_are_sent_once(run: Path, recorded: list[Recorder], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rollout.log_to(run, "wandb") == 4
+    monkeypatch.setattr(module, "failures_of", lambda run: {"failures/timeout": 9.0})
+    assert rollout.log_to(run, "wandb") == rollout.log_to(run, "wandb") == 0
+    assert recorded[1].sent == [(4, {"failures/timeout": 9.0}, None)] and recorded[2].sent == []
+
+
+@pytest.mark.parametrize("text", ["", "5", "[1]", '{"rollout/run1": {"step": 3}}', '{"rollout/run1": 3}'])
+def test_a_damaged_place_is_said(run: Path, recorded: list[Recorder], text: str) -> None:
+    (run / "logs").mkdir(exist_ok=True)
+    (run / "logs" / "tracker-wandb.json").write_text(text)
+    with pytest.raises(StateError, match="tracker-wandb.json: not the places of log-to: .*without the file, all groups are sent again"):
+        rollout.log_to(run, "wandb")
+    assert not recorded
+
+
+def test_a_file_in_the_place_of_tensorboards_folder(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch.utils.tensorboard")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rollout").touch()
+    with pytest.raises(NotADirectoryError, match="rollout/run1: TensorBoard needs a folder with this name, .* pass another project"):
+        rollout.log_to(run, "tensorboard")
+
+
 def command(run: Path, cwd: Path, *args: str, **env: str) -> str:
     """Run python -m rollout log-to in a folder, as a user would."""
     cwd.mkdir(exist_ok=True)
@@ -228,62 +272,8 @@ def test_ctrl_c_ends_the_command(run: Path, recorded: list[Recorder], monkeypatc
     assert module.main(["wandb", str(run)]) == 130 and recorded[0].closed
 
 
-def steps_of(name: str, folder: Path) -> dict[int, float]:
-    """Return what the tracker stored as reward/mean, by step."""
-    if name == "wandb":
-        pairs = []
-        for record in (r for file in sorted(folder.glob("wandb/offline-run-*/*.wandb")) for r in wandb_records(file)):
-            items = {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
-            pairs += [(record.history.step.num, items["reward/mean"])] if "reward/mean" in items else []
-        return unique(pairs)
-    if name == "trackio":
-        (file,) = folder.glob("trackio/rollout.db")
-        with sqlite3.connect(file) as db:
-            rows = [(step, json.loads(text)) for step, text in db.execute("SELECT step, metrics FROM metrics ORDER BY id")]
-        return unique((step, values["reward/mean"]) for step, values in rows if "reward/mean" in values)
-    if name == "tensorboard":
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-        events = EventAccumulator(str(folder / "rollout" / "run1"))
-        events.Reload()
-        return unique((e.step, e.value) for e in events.Scalars("reward/mean"))
-    import mlflow
-
-    client = mlflow.MlflowClient(f"sqlite:///{folder}/mlflow.db")
-    (one,) = client.search_runs([client.get_experiment_by_name("rollout").experiment_id])
-    return unique((m.step, m.value) for m in client.get_metric_history(one.info.run_id, "reward/mean"))
-
-
-def wandb_records(file: Path) -> Iterator[Any]:
-    """Yield the records of an offline run. The file is a LevelDB log: a header of 7 bytes, and blocks of 32 KiB with parts of
-    records. Each part has a checksum, a length, and a kind: whole, first, middle or last."""
-    from wandb.proto import wandb_internal_pb2
-
-    data, at, parts = file.read_bytes(), 7, b""
-    while at + 7 <= len(data):
-        if 32768 - at % 32768 < 7:
-            at += 32768 - at % 32768
-            continue
-        _, length, kind = struct.unpack_from("<IHB", data, at)
-        parts += data[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind in (1, 4):
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(parts)
-            yield record
-            parts = b""
-
-
-def unique(pairs: Any) -> dict[int, float]:
-    found: dict[int, float] = {}
-    for step, value in pairs:
-        assert step not in found, f"step {step} was sent twice"
-        found[step] = value
-    return found
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_the_real_tracker_offline(run: Path, tmp_path: Path, name: str) -> None:
+def test_the_real_tracker_offline(run: Path, tmp_path: Path, run_program: Callable[..., str], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     if not os.environ.get("ROLLOUT_TRACKERS"):
         pytest.skip(".ci/trackers.sh installs the trackers")
     folder = tmp_path / "work"
@@ -291,14 +281,29 @@ def test_the_real_tracker_offline(run: Path, tmp_path: Path, name: str) -> None:
         "WANDB_MODE": "offline", "WANDB_API_KEY": SECRET.ljust(40, "0"), "TRACKIO_DIR": str(folder / "trackio"), "HF_HUB_OFFLINE": "1", "HF_TOKEN": SECRET,
         "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db", "MLFLOW_TRACKING_PASSWORD": SECRET,
     }  # fmt: skip
-    want = {step: metrics.metrics_of(group)["reward/mean"] for step, group in enumerate(rollout.Following(run, timeout=0), start=1)}
     last = sorted((run / "_commits").glob("0*.json"))[-1]
     last.rename(tmp_path / last.name)  # not yet committed
     assert command(run, folder, name, "--examples", "2", **env).count("rollout: sent 3 groups\n") == 1
     (tmp_path / last.name).rename(last)
     assert command(run, folder, name, "--examples", "2", **env).count("rollout: sent 1 group\n") == 1
     assert command(run, folder, name, **env).count("rollout: sent 0 groups\n") == 1
-    assert steps_of(name, folder) == pytest.approx(want)
+    run_program("rescore", run, "--reward", "contains")
+    assert command(run, folder, name, "--examples", "2", **env).count("rollout: sent 4 groups\n") == 1
+    with monkeypatch.context() as patched:
+        for key, value in env.items():
+            patched.setenv(key, value)
+        found = stored(name, folder)
+    assert found.keys() == {"run1", "run1-0001"}
+    for key, scores in (("run1", "collected"), ("run1-0001", "0001")):
+        numbers, examples = found[key]
+        groups = list(rollout.Following(run, timeout=0, scores=scores))
+        for step, group in enumerate(groups, start=1):
+            want = metrics.metrics_of(group)
+            assert {of: values[step] for of, values in numbers.items() if step in values and not of.startswith("failures/")} == pytest.approx(want)
+        assert numbers["failures/token_mismatch"][4] == failed(run) > 0
+        assert examples.keys() == {1, 3}
+        for step, text in examples.items():
+            assert text.split() == metrics.example_of(groups[step - 1], MODEL).split()  # some trackers get it as a block of code
+            assert f"reward {numbers['reward/min'][step]:.1f}, " in text
     everything = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
-    assert b"im_start" in everything, "the examples are missing"
     assert SECRET.encode() not in everything

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import made
 from made import Run, Sample, sealed
 
 import rollout
 from rollout import Where, advantages, collate, log
-from rollout.runs.scores import Scores
+from rollout.runs.scores import REPLACED, Scores
 
+FENCES = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SCHEMA = pa.schema(
     [("sample_key", pa.string()), ("reward", pa.float64()), ("reward_details", pa.string()), ("keep", pa.bool_()), ("keep_reason", pa.string())]
 )
@@ -210,3 +213,63 @@ def test_training_uses_a_python_scorer(collect: Callable[..., Path], run_program
     run_program("rescore", folder, "--reward", f"python-group:{file}:rank")
     assert up() == {1}
     assert {r["reward_details"] for s in log.shards(folder) for r in log.rows(s)} == {'{"of":4}'}
+
+
+def scores_of(table: pa.Table) -> dict[str, tuple[Any, ...]]:
+    return {row["sample_key"]: tuple(row[name] for name in REPLACED) for row in table.select(["sample_key", *REPLACED]).to_pylist()}
+
+
+def joined(language: str, program: str) -> pa.Table:
+    """Return the rows that a program of the card makes."""
+    if language == "sql":
+        duckdb = pytest.importorskip("duckdb")
+        return duckdb.connect().sql(program).to_arrow_table()
+    found: dict[str, Any] = {}
+    exec(program, found)
+    return found["rows"]
+
+
+PAGE = [f for f in FENCES.findall((Path(__file__).resolve().parents[2] / "README.md").read_text()) if "scores/0001" in f[1]]
+"""The programs of sink/README.md that join a scores set, with their languages."""
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_the_card_joins_the_new_rewards(collect: Callable[..., Path], run_program: Callable[..., str], form: str) -> None:
+    """The card of a rescored run names its newest set. Its programs give the rewards that the package gives."""
+    model = Path(__file__).resolve().parents[3] / "collector" / "letta" / "lettasim" / "model"
+    simulate = ("--input-ids", "--scripted", "4", "--wrong", "0.4")
+    folder = collect("--samples", "2", "--reward", "number", "--format", form, "--tokenizer", model, simulate=simulate)
+    card = (folder / "README.md").read_text()
+    assert "## Rewards" not in card and "`rollout rescore` puts newer rewards into `scores/`" in card
+    for name, kind in (("0001", "contains"), ("0002", "exact")):
+        run_program("rescore", folder, "--reward", kind, "--min-std", "0.1")
+        card = (folder / "README.md").read_text()
+        assert f"the newest complete scores set was `{name}`" in card
+    run_program("collect", "--resume", "--out", folder, "--samples", "3", "--quiet")
+    assert (folder / "README.md").read_text().partition("## Rewards")[2] == card.partition("## Rewards")[2]
+    want = scores_of(log.table(folder))
+    assert len(want) == 12 and sum(reward is None for reward, *_ in want.values()) == 4
+    assert want != scores_of(log.table(folder, scores="collected"))
+    programs = FENCES.findall(card.partition("## Rewards")[2])
+    assert [language for language, _ in programs] == (["python", "sql", "python"] if form == "parquet" else ["python"])
+    for language, text in programs:
+        rows = joined(language, text.replace("path/to/this/folder", str(folder)))
+        assert scores_of(rows) == want and rows.column_names == log.table(folder).column_names
+    if form == "parquet":  # the page shows the same programs
+        assert [text.replace("path/to/this/folder", "run1").replace("0002", "0001") for _, text in programs[1:]] == [text for _, text in PAGE]
+
+
+def test_the_join_keeps_later_decisions_of_a_filter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample that the set lacks has no reward, and its own keep and keep_reason."""
+    for name in ("reward_details", "keep_reason"):
+        monkeypatch.setattr(made, "SCHEMA", made.SCHEMA.append(pa.field(name, pa.string())))
+    run = Run(tmp_path / "run1", "parquet")
+    for n, keep in enumerate((None, True, False, None, True, False)):
+        facts = {"reward": float(n), "reward_details": "{}", "keep": keep, "keep_reason": None if keep is None else f"old{n}"}
+        run.commit([Sample(f"g{n}", i, (3,), facts=facts) for i in range(2)])
+    write(run, "0001", {f"g{n}-{i}": i + 0.5 for n in range(3) for i in range(2)}, keep={"g0-0": False, "g1-0": True})
+    want = scores_of(log.table(run.dir))
+    assert want["g1-1"] == (1.5, '{"of": "g1-1"}', None, None) and want["g5-0"] == (None, None, False, "old5")
+    assert [language for language, _ in PAGE] == ["sql", "py"]
+    for language, text in PAGE:
+        assert scores_of(joined(language, text.replace("run1/", f"{run.dir}/"))) == want

@@ -180,7 +180,10 @@ func (r *Rescore) inPlace(ctx context.Context, folder *runfolder.Folder) error {
 	if resumed {
 		r.options.Say("continuing scores set %s of %s", info.Name, info.CreatedAt.Local().Format(time.DateTime))
 	}
-	err = r.fill(ctx, dir, sink.OSMode(folder.Mode))
+	fs := sink.OSMode(folder.Mode)
+	if err = r.fill(ctx, dir, fs); err == nil {
+		err = storage(sink.WriteCard(r.dir, sink.Config{RunID: r.info.ID, FS: fs}))
+	}
 	if _, ok := errors.AsType[*collector.ScorerError](err); ok {
 		err = errors.Join(err, storage(os.RemoveAll(dir))) // it has no reward
 	}

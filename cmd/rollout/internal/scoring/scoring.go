@@ -206,7 +206,7 @@ func (s *Scoring) Try(ctx context.Context, t *collector.Task, trial reward.Trial
 		return nil
 	}
 	return exit.Hint(exit.Usagef("reward.kind %s: the scorer failed on a trial sample of task %s: %w", s.kind, termsafe.Text(t.ID, 40), err),
-		"the scorer must return a finite number for a sample with \"trial\": true; for the fields, see the section \"A reward\" in cmd/rollout/README.md")
+		"the scorer must return a finite number for a sample with \"trial\": true; collector/reward/README.md lists the fields")
 }
 
 // leastUnscored is the smallest number of failed scores that ends a run in which no score has

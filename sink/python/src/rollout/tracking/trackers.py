@@ -71,7 +71,10 @@ class TensorBoard:
     def __init__(self, project: str, name: str, config: dict[str, Any], id: str | None, step: int) -> None:
         writer = package("torch.utils.tensorboard", "torch tensorboard").SummaryWriter
         self.id = id or f"{project}/{name}"
-        self._writer = writer(self.id, purge_step=step + 1 if id else None)
+        try:
+            self._writer = writer(self.id, purge_step=step + 1 if id else None)
+        except (FileExistsError, NotADirectoryError) as err:
+            raise type(err)(f"{self.id}: TensorBoard needs a folder with this name, but a file is in its place: pass another project") from err
         if not id:
             self._writer.add_text("config", "\n".join(f"    {key}: {value}" for key, value in config.items()))
 
