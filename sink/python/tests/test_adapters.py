@@ -71,6 +71,26 @@ def test_a_prompt_that_is_too_long_is_found(scored: list[Group], name: str) -> N
         check(name, off, scored)
 
 
+@pytest.mark.parametrize("name", collates.COLLATES)
+def test_a_row_without_a_prompt(scored: list[Group], name: str) -> None:
+    """No trainer trains on the first token of a row, for which a model has no log-probability."""
+    bare = {scored[0].rows[0]["sample_key"]}
+
+    def row_of(row: dict[str, Any]) -> dict[str, Any]:
+        first = np.arange(len(row["input_ids"])) == 0
+        own = {"prompt_length": 0, "loss_mask": row["loss_mask"] | first.astype(np.int8), "logprobs": np.where(first, np.float32(-0.1), row["logprobs"])}
+        return {**row, **own} if row["sample_key"] in bare else row
+
+    given = [replace(group, rows=[row_of(row) for row in group.rows]) for group in scored]
+    if name in ("verl", "slime"):
+        with pytest.raises(ValueError, match=f"sample {bare.pop()} has a row without a prompt, and this trainer needs one"):
+            check(name, given, given)
+    elif name in ("skyrl", "areal", "prime_rl"):
+        check(name, given, [replace(group, rows=[row for row in group.rows if row["sample_key"] not in bare]) for group in scored])
+    else:
+        check(name, given, scored)
+
+
 def slime_rewards(rewards: list[float]) -> Any:
     """slime/ray/rollout.py:612, for one group."""
     values = torch.tensor(rewards)
