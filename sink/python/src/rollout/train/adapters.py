@@ -16,6 +16,9 @@ samples that have a row and a reward. Rows without a token to train on are dropp
 
 Null rewards. null_reward="error" (the default) raises ValueError for a sample without a reward.
 "drop" drops its rows.
+
+Rows without a prompt. No trainer can train on the first token of a row. to_verl and to_slime raise
+ValueError for a row that begins with a sampled token.
 """
 
 from __future__ import annotations
