@@ -85,7 +85,7 @@ trainers: python ## fetch the wheels of the trainers with which the tests compar
 	$(PYTHON) .ci/trainers.py
 
 .PHONY: frameworks
-frameworks: ## test rollout.trl and rollout.verl with TRL and verl installed (6 GB, in .build/frameworks)
+frameworks: ## test the adapters with TRL, verl, Tinker, SkyRL and AReaL installed (6 GB, in .build/frameworks)
 	.ci/frameworks.sh
 
 .PHONY: harbor

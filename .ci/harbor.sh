@@ -12,7 +12,7 @@ cannot() {
 }
 
 python=
-for p in ${ROLLOUT_HARBOR_PYTHON:-python3.13 python3.12 "$HOME"/.pyenv/versions/3.1[32].*/bin/python}; do
+for p in ${ROLLOUT_HARBOR_PYTHON:-python3.13 python3.12 "$HOME"/.pyenv/versions/3.13.*/bin/python "$HOME"/.pyenv/versions/3.12.*/bin/python}; do
   if "$p" -c 'import sys, ensurepip, venv; sys.exit(not (3, 12) <= sys.version_info < (3, 14))' 2>/dev/null; then
     python=$p
     break
@@ -36,11 +36,11 @@ if [ "$(cat "$venv/.made-from" 2>/dev/null)" != "$want" ]; then
   echo "$want" > "$venv/.made-from"
 fi
 
-go build -trimpath -o bin/rollout ./cmd/rollout
-rollout=$PWD/bin/rollout python=$PWD/$venv/bin/python
 away=$(mktemp -d)
 server=
 trap '[ -z "$server" ] || kill "$server"; rm -rf "$away"' EXIT
+go build -trimpath -o "$away/rollout" ./cmd/rollout # not bin/rollout, because .ci/run does other things at the same time
+rollout=$away/rollout python=$PWD/$venv/bin/python
 cd "$away"
 "$rollout" simulate --listen 127.0.0.1:0 --input-ids --scripted 8 --write-tasks tasks.jsonl --ready-file ready >simulate.log 2>&1 &
 server=$!

@@ -17,11 +17,13 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/handover"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/rowjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runs"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/sink"
 )
 
@@ -54,15 +56,17 @@ the run stored (output.messages). Tool calls in the form of Qwen and Hermes beco
 others stay text.
 
 slime and tinker contain only rows for training: rows with a reward and without keep=false.
-slime writes one training step, in which the groups are contiguous. The advantages of tinker
-are the reward minus the mean of the group. export reports what a format leaves out.
+They contain advantages, as rollout.to_slime and rollout.to_tinker do. slime writes one
+training step, in which the groups are contiguous, and needs --disable-rewards-normalization.
+export reports what a format leaves out.
 
 import converts jsonl and atif to a run with the same rows, bit for bit. In jsonl, token ids,
 loss mask and log-probabilities are arrays, JSON values are strings, and times are
 microseconds since 1970. Floats round-trip exactly; "NaN", "Infinity" and "-Infinity" stand
 for values that JSON lacks. Only jsonl contains failures: --kind failures writes the failures
 instead of the rows. --kind all writes the whole run in commit order: a header line, rows,
-failures, and samples with neither.
+failures, and samples with neither. If the rewards are from a scores set, the header names the
+set and its scorer. A file can be read by the same users as RUN.
 
 RUN is a folder, or the URL of a fleet or of a copied run. If a part of it cannot be read,
 export fails, so that no row is missing without an error.`,
@@ -96,16 +100,7 @@ export fails, so that no row is missing without an error.`,
 }
 
 func (p *program) export(ctx context.Context, dir string, o *exportOptions) error {
-	switch o.kind {
-	case "data", "failures": // the write method filters by these options
-	case "all":
-		if o.task+o.group+o.key != "" {
-			return exit.Hint(exit.Usagef("--kind all cannot be used with --task, --group or --key"), "to export the whole run, omit these flags; to filter, use --kind data or --kind failures")
-		}
-	default:
-		return exit.Usagef("--kind: %q is not one of data, failures, all", o.kind)
-	}
-	if err := o.checkFormat(); err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
 	run, err := p.openRun(ctx, dir)
@@ -123,32 +118,75 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 	if n := runfolder.Waiting(run.Dir); run.Dir != "" && n > 0 {
 		p.say("not exported: %s in the write-ahead log (only committed samples are exported)", format.Plural(int64(n), "sample"))
 	}
-	if o.to != jsonl {
-		return p.handOver(ctx, run, logs, o)
-	}
-	n := int64(0)
-	err = p.writeOut(o.out, func(w io.Writer) (err error) {
-		n, err = o.write(ctx, w, logs, run.Info.ID)
+	rewards, err := run.Rewards()
+	if err != nil {
 		return err
-	})
+	}
+	options := handover.Options{Program: version.Number}
+	if f := handover.Format(o.to); f.Text() {
+		if options.Decoder, err = p.decoder(run, logs, f, o.tokenizer); err != nil {
+			return err
+		}
+	}
+	left, n := &handover.Left{}, int64(0)
+	if o.kind == "data" {
+		err = o.leftOut(ctx, logs, left)
+	}
+	switch {
+	case err != nil:
+	case o.to == jsonl:
+		err = p.writeOut(run, o.out, func(w io.Writer) (err error) {
+			n, err = o.write(ctx, w, logs, run.Info.ID, rewards)
+			return err
+		})
+	default:
+		n, err = p.handOver(ctx, run, logs, o, options, left)
+	}
 	if err := exportError(ctx, run, o.out, err); err != nil {
 		return err
 	}
 	if o.task != "" && !o.met {
 		p.reportNoRows(o.task, run, logs)
 	}
-	if o.out != "-" {
-		p.say("wrote %s: %s", o.out, format.Plural(n, "line"))
-	}
+	p.sayExported(o, left, rewards, n)
 	return nil
 }
 
+// sayExported reports what an export contains, and what it leaves out.
+func (p *program) sayExported(o *exportOptions, left *handover.Left, rewards *runfolder.Rewards, n int64) {
+	for _, line := range left.Complaints() {
+		p.say("%s", line)
+	}
+	if rewards != nil && o.kind != "failures" {
+		recorded := ""
+		if o.kind != "all" {
+			recorded = "; only --to jsonl --kind all records this"
+		}
+		p.say("the rewards are from scores set %s (%s)%s", rewards.Set, rewards.Scorer.Kind, recorded)
+	}
+	if handover.Format(o.to) == handover.Slime {
+		p.say("reward is the advantage: slime needs --disable-rewards-normalization")
+	}
+	if o.out == "-" {
+		return
+	}
+	what := "line"
+	switch handover.Format(o.to) {
+	case handover.HFTraces:
+		what = "session"
+	case handover.Slime:
+		what = "sample"
+	case handover.ATIF, handover.OpenAIMessages, handover.Tinker:
+	}
+	p.say("wrote %s: %s", o.out, format.Plural(n, what))
+}
+
 // writeOut passes the destination of an export to the function write.
-func (p *program) writeOut(out string, write func(io.Writer) error) error {
+func (p *program) writeOut(run *runs.Run, out string, write func(io.Writer) error) error {
 	if out == "-" {
 		return compressed(termsafe.Raw(p.stdout), "", write)
 	}
-	return runfolder.WriteNamed(out, func(w io.Writer) error { return compressed(w, out, write) })
+	return runfolder.WriteNamed(out, run.FileMode(), func(w io.Writer) error { return compressed(w, out, write) })
 }
 
 // exportError adds the exit code to an error of an export.
@@ -167,10 +205,13 @@ func exportError(ctx context.Context, run *runs.Run, out string, err error) erro
 }
 
 // write writes the selected rows. It returns the number of lines written.
-func (o *exportOptions) write(ctx context.Context, w io.Writer, logs []*runs.Log, runID string) (n int64, err error) {
+func (o *exportOptions) write(ctx context.Context, w io.Writer, logs []*runs.Log, runID string, rewards *runfolder.Rewards) (n int64, err error) {
 	out := rowjson.NewWriter(w)
 	if o.kind == "all" {
 		h, err := header(logs, runID)
+		if rewards != nil && err == nil {
+			h.Meta[runfolder.RewardsKey] = rewards.String()
+		}
 		if err == nil {
 			err = out.Header(h)
 		}

@@ -9,12 +9,10 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/decode"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/handover"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runs"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/sink"
 )
 
@@ -29,10 +27,14 @@ func exportFormats() []string {
 	return all
 }
 
-// checkFormat checks the flags that depend on the format.
-func (o *exportOptions) checkFormat() error {
+// check checks the flags.
+func (o *exportOptions) check() error {
 	f := handover.Format(o.to)
 	switch {
+	case !slices.Contains([]string{"data", "failures", "all"}, o.kind):
+		return exit.Usagef("--kind: %q is not one of data, failures, all", o.kind)
+	case o.kind == "all" && o.task+o.group+o.key != "":
+		return exit.Hint(exit.Usagef("--kind all cannot be used with --task, --group or --key"), "to export the whole run, omit these flags; to filter, use --kind data or --kind failures")
 	case !slices.Contains(exportFormats(), o.to):
 		return exit.Usagef("--to: %q is not one of %s", o.to, strings.Join(exportFormats(), ", "))
 	case o.to != jsonl && o.kind != "data":
@@ -45,19 +47,14 @@ func (o *exportOptions) checkFormat() error {
 	return nil
 }
 
-// handOver exports the rows of a run in a format of package handover.
-func (p *program) handOver(ctx context.Context, run *runs.Run, logs []*runs.Log, o *exportOptions) (err error) {
-	f, left := handover.Format(o.to), &handover.Left{}
-	options := handover.Options{Program: version.Number}
-	if f.Text() {
-		if options.Decoder, err = p.decoder(run, logs, f, o.tokenizer); err != nil {
-			return err
+// handOver exports the rows of a run in a format of package handover. It returns the number of rows written.
+func (p *program) handOver(ctx context.Context, run *runs.Run, logs []*runs.Log, o *exportOptions, options handover.Options, left *handover.Left) (n int64, err error) {
+	f := handover.Format(o.to)
+	if !f.Text() {
+		if options.Rewards, err = readRewards(ctx, logs); err != nil {
+			return 0, err
 		}
 	}
-	if err := o.prepare(ctx, logs, f, &options, left); err != nil {
-		return exportError(ctx, run, o.out, err)
-	}
-	n := int64(0)
 	write := func(w handover.Writer) (err error) {
 		defer func() { err = errors.Join(err, w.Close()) }()
 		for s, err := range o.selected(ctx, logs, []sink.Kind{sink.KindData}) {
@@ -77,37 +74,18 @@ func (p *program) handOver(ctx context.Context, run *runs.Run, logs []*runs.Log,
 		return w.End()
 	}
 	if f == handover.HFTraces {
-		err = runfolder.NewFolder(o.out, func(dir string) error { return write(handover.NewTraces(dir, options, left)) })
-	} else {
-		err = p.writeOut(o.out, func(w io.Writer) error {
-			to, err := handover.NewWriter(f, interruptedWriter{ctx, w}, options, left)
-			if err != nil {
-				return err
-			}
-			return write(to)
-		})
+		mode := run.FileMode()
+		err = runfolder.NewFolder(o.out, mode, func(dir string) error { return write(handover.NewTraces(dir, mode, options, left)) })
+		return n, err
 	}
-	if err := exportError(ctx, run, o.out, err); err != nil {
-		return err
-	}
-	if o.task != "" && !o.met {
-		p.reportNoRows(o.task, run, logs)
-	}
-	for _, line := range left.Complaints(f) {
-		p.say("%s", line)
-	}
-	if o.out != "-" {
-		what := "line"
-		switch f {
-		case handover.HFTraces:
-			what = "session"
-		case handover.Slime:
-			what = "sample"
-		case handover.ATIF, handover.OpenAIMessages, handover.Tinker:
+	err = p.writeOut(run, o.out, func(w io.Writer) error {
+		to, err := handover.NewWriter(f, interruptedWriter{ctx, w}, options, left)
+		if err != nil {
+			return err
 		}
-		p.say("wrote %s: %s", o.out, format.Plural(n, what))
-	}
-	return nil
+		return write(to)
+	})
+	return n, err
 }
 
 // An interruptedWriter fails after ctx has ended. slime writes most of its file after the last row.
@@ -123,9 +101,19 @@ func (w interruptedWriter) Write(p []byte) (int, error) {
 	return w.Writer.Write(p)
 }
 
-// prepare counts the failures that the format leaves out, and reads the rewards of all groups for the
-// advantages of tinker.
-func (o *exportOptions) prepare(ctx context.Context, logs []*runs.Log, f handover.Format, options *handover.Options, left *handover.Left) error {
+// leftOut counts the failures, and the samples with neither rows nor failures, that an export of rows leaves out.
+func (o *exportOptions) leftOut(ctx context.Context, logs []*runs.Log, left *handover.Left) error {
+	for _, log := range logs {
+		for i := range log.Commits {
+			c := &log.Commits[i]
+			for k := range c.Samples {
+				s := &c.Samples[k]
+				if s.Rows+s.Failures == 0 && o.task == "" && o.wants("", c.Groups[s.Group].ID, s.Key) { // its task is unknown
+					left.Empty++
+				}
+			}
+		}
+	}
 	for log, s := range runs.Shards(logs, sink.KindFailures) {
 		for f, err := range log.FailureFacts(s) {
 			if err = errors.Join(log.Wrap(err), context.Cause(ctx)); err != nil {
@@ -136,19 +124,21 @@ func (o *exportOptions) prepare(ctx context.Context, logs []*runs.Log, f handove
 			}
 		}
 	}
-	if f != handover.Tinker {
-		return nil
-	}
-	options.Means = handover.Means{}
+	return nil
+}
+
+// readRewards reads the rewards of all groups, for the advantages of a format for training.
+func readRewards(ctx context.Context, logs []*runs.Log) (handover.Rewards, error) {
+	all := handover.Rewards{}
 	for log, s := range runs.Shards(logs, sink.KindData) {
 		for row, err := range log.Facts(s) {
 			if err = errors.Join(log.Wrap(err), context.Cause(ctx)); err != nil {
-				return err
+				return nil, err
 			}
-			options.Means.Add(row)
+			all.Add(row)
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // decoder returns the decoder of the run's tokens. It returns nil if the format can use the messages that the

@@ -84,7 +84,7 @@ func (p *program) printReport(run *runs.Run, r *report.Report, o *reportOptions)
 	case "-":
 		return report.Page(p.stdout, run.Name(), r)
 	default:
-		if err := runfolder.WriteNamed(o.html, func(w io.Writer) error { return report.Page(w, run.Name(), r) }); err != nil {
+		if err := runfolder.WriteNamed(o.html, run.FileMode(), func(w io.Writer) error { return report.Page(w, run.Name(), r) }); err != nil {
 			return exit.With(exit.Storage, fmt.Errorf("%s: %w", o.html, err))
 		}
 		p.say("wrote %s", o.html)

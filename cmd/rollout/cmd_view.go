@@ -97,7 +97,7 @@ func (p *program) writeView(ctx context.Context, run *runs.Run, v *view.View, pa
 		}
 		return run.Damage(damage)
 	}
-	err := runfolder.WriteNamed(path, func(w io.Writer) error {
+	err := runfolder.WriteNamed(path, run.FileMode(), func(w io.Writer) error {
 		left, err := write(w)
 		if err == nil && left.Samples > 0 {
 			p.say("%s contains %s; %s left out", path, format.Plural(int64(left.Kept), "sample"), format.Plural(int64(left.Samples), "sample"))

@@ -1,9 +1,10 @@
 """What each trainer makes of a batch: for every token that it trains on, the log-probability that the
 model gives to it and the log-probability that the row contains.
 
-The code that arranges the tokens and shifts them is cut out of the trainers' pinned wheels. slime,
-prime-rl and NeMo-RL have no usable package, so their code is not run: the few lines here do what
-their sources say.
+The code that arranges the tokens and shifts them is cut out of the trainers' pinned wheels. With
+ROLLOUT_FRAMEWORKS, it comes from the installed packages (make frameworks), except OpenRLHF, which needs
+vLLM. slime, prime-rl and NeMo-RL have no usable package, so their code is not run: the few lines here
+do what their sources say.
 """
 
 from __future__ import annotations
@@ -70,6 +71,14 @@ def block(name: str) -> Callable[..., Any]:
     return names[name]
 
 
+def functions(package: str, path: str, names: dict[str, Any], *wanted: str) -> SimpleNamespace:
+    """Return functions of an installed package or, with these names, of its wheel."""
+    if not frameworks.INSTALLED or path == "skyrl/train/utils/trainer_utils.py" and sys.version_info < (3, 12):  # it needs Python 3.12
+        return trainers.functions(package, path, names, *wanted)
+    module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
+    return SimpleNamespace(**{name: getattr(module, name) for name in wanted})
+
+
 def trl(groups: list[Group]) -> Terms:
     """TRL packs the rows of a batch into a trie (packing.py, DataCollatorForRollout)."""
     found = frameworks.trl()
@@ -115,9 +124,17 @@ def verl_batch(groups: list[Group], **options: Any) -> tuple[Fields, dict[str, A
 
 def verl(groups: list[Group]) -> Terms:
     """verl's model sees the tokens without padding, and no_padding_2_padding takes the responses."""
-    data, functions, rows = verl_batch(groups)
+    if frameworks.INSTALLED:
+        from verl.workers.utils.padding import no_padding_2_padding
+
+        fields = rollout.to_verl(groups, versions=lambda row: (0, 0))["fields"]
+        new = no_padding_2_padding(torch.cat([next_token(ids[None])[0] for ids in fields["input_ids"].unbind()]), fields)
+        data = fields.select("response_mask", "rollout_log_probs").to_padded_tensor()
+        yield new[data["response_mask"] == 1], data["rollout_log_probs"][data["response_mask"] == 1]
+        return
+    data, parts, rows = verl_batch(groups)
     values = torch.cat([next_token(row["input_ids"][None])[0] for row in rows])
-    new = functions["no_padding_2_padding"](values, data)
+    new = parts["no_padding_2_padding"](values, data)
     yield new[data["response_mask"] == 1], data["old_log_probs"][data["response_mask"] == 1]
 
 
@@ -125,6 +142,9 @@ def verl(groups: list[Group]) -> Terms:
 def tinker() -> Iterator[SimpleNamespace]:
     """Make tinker importable with the modules of its wheel that define a Datum. Yield tinker_cookbook's functions for
     them. The rest of the package needs clients of a service."""
+    if frameworks.INSTALLED:
+        yield SimpleNamespace(**vars(importlib.import_module("tinker_cookbook.rl.data_processing")))
+        return
     with tempfile.TemporaryDirectory() as folder:
         (wheel,) = trainers.FOLDER.glob("tinker-*.whl")
         with zipfile.ZipFile(wheel) as z:
@@ -186,9 +206,9 @@ class TrajectoryID:
 def skyrl(groups: list[Group]) -> Terms:
     """SkyRL validates the batch, pads it on the left, and takes the last columns (model_wrapper.py:393)."""
     names = {"np": np, "torch": torch, "logger": logging.getLogger("skyrl")}
-    check = trainers.functions("skyrl", "skyrl/train/utils/trainer_utils.py", names, "validate_generator_output", "_validate_step_wise_fields")
+    check = functions("skyrl", "skyrl/train/utils/trainer_utils.py", names, "validate_generator_output", "_validate_step_wise_fields")
     wanted = "_verify_inputs", "convert_prompts_responses_to_batch_tensors", "compute_prompt_boundaries"
-    layout = trainers.functions("skyrl", "skyrl/train/dataset/preprocess.py", names, *wanted)
+    layout = functions("skyrl", "skyrl/train/dataset/preprocess.py", names, *wanted)
     out = block("to_skyrl")(groups, TrajectoryID)
     check.validate_generator_output(len({t.instance_id for t in out["trajectory_ids"]}), out, step_wise=True)
     assert len(layout.compute_prompt_boundaries([t.instance_id for t in out["trajectory_ids"]])) == len(groups)
@@ -204,9 +224,9 @@ def skyrl(groups: list[Group]) -> Terms:
 def areal(groups: list[Group]) -> Terms:
     """AReaL checks each row, pads on the right, and rolls mask and log-probabilities (trainer/ppo/actor.py:176)."""
     names = {"torch": torch, "logging": logging, "InteractionWithTokenLogpReward": type("Interaction", (), {})}
-    check = trainers.functions("areal", "areal/infra/workflow_executor.py", names, "check_trajectory_format")
+    check = functions("areal", "areal/infra/workflow_executor.py", names, "check_trajectory_format")
     wanted = "concat_padded_tensors", "_pad_cat_dim0", "is_multi_modal_key"
-    data = trainers.functions("areal", "areal/utils/data.py", {"torch": torch, "F": torch.nn.functional}, *wanted)
+    data = functions("areal", "areal/utils/data.py", {"torch": torch, "F": torch.nn.functional}, *wanted)
     rows = list(block("to_areal")(groups))
     assert all(check.check_trajectory_format(row, 1, set(rows[0]), refusing()) for row in rows)
     batch = data.concat_padded_tensors(rows)

@@ -71,6 +71,26 @@ def test_a_prompt_that_is_too_long_is_found(scored: list[Group], name: str) -> N
         check(name, off, scored)
 
 
+@pytest.mark.parametrize("name", collates.COLLATES)
+def test_a_row_without_a_prompt(scored: list[Group], name: str) -> None:
+    """No trainer trains on the first token of a row, for which a model has no log-probability."""
+    bare = {scored[0].rows[0]["sample_key"]}
+
+    def row_of(row: dict[str, Any]) -> dict[str, Any]:
+        first = np.arange(len(row["input_ids"])) == 0
+        own = {"prompt_length": 0, "loss_mask": row["loss_mask"] | first.astype(np.int8), "logprobs": np.where(first, np.float32(-0.1), row["logprobs"])}
+        return {**row, **own} if row["sample_key"] in bare else row
+
+    given = [replace(group, rows=[row_of(row) for row in group.rows]) for group in scored]
+    if name in ("verl", "slime"):
+        with pytest.raises(ValueError, match=f"sample {bare.pop()} has a row without a prompt, and this trainer needs one"):
+            check(name, given, given)
+    elif name in ("skyrl", "areal", "prime_rl"):
+        check(name, given, [replace(group, rows=[row for row in group.rows if row["sample_key"] not in bare]) for group in scored])
+    else:
+        check(name, given, scored)
+
+
 def slime_rewards(rewards: list[float]) -> Any:
     """slime/ray/rollout.py:612, for one group."""
     values = torch.tensor(rewards)
@@ -88,7 +108,8 @@ def test_slime_gets_advantages_and_counts_a_sample_once(scored: list[Group]) -> 
         want = dict(zip(rewards, slime_rewards(list(rewards.values())).tolist())) if len(rewards) > 1 else dict.fromkeys(rewards, 0.0)
         for sample, row in zip(of, group.rows, strict=True):
             assert sample["reward"] == pytest.approx(want[row["sample_index"]], abs=1e-5)
-            assert sample["metadata"]["raw_reward"] == row["reward"] and sample["status"] == ("truncated" if row["truncated"] else "completed")
+            named = {"raw_reward": row["reward"], "sample_key": row["sample_key"], "group_id": group.id, "segment_index": row["segment_index"]}
+            assert sample["metadata"] == named and sample["status"] == ("truncated" if row["truncated"] else "completed")
             assert sample["rollout_id"] == next(s["rollout_id"] for s, r in zip(of, group.rows) if r["sample_key"] == row["sample_key"])
     old = frameworks.aged(scored[0], 3, 4)
     assert {tuple(s["weight_versions"]) for s in rollout.to_slime([old])} == {("3", "4")}
@@ -168,6 +189,50 @@ def test_what_is_no_group_is_refused(scored: list[Group], name: str) -> None:
         assert str(made([bare])) in ("[]", "{'keys': [], 'fields': None, 'tags': []}")  # nothing to train on
 
 
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_odd_rows_are_refused_or_handled(scored: list[Group], name: str) -> None:
+    def having(**columns: Any) -> Group:
+        return replace(scored[0], rows=[{**row, **columns} for row in scored[0].rows])
+
+    alone = replace(scored[0], rows=[row for row in scored[0].rows if row["sample_index"] == scored[0].rows[0]["sample_index"]])
+    bare = having(prompt_length=0)  # its first token is sampled
+    with installed(name) as made:
+        for reward, says in ((np.nan, "has no reward"), (np.inf, "reward inf: must be finite")):
+            with pytest.raises(ValueError, match=says):
+                made([having(reward=reward)])
+        assert not of_rows(made([having(reward=np.nan)], null_reward="drop"))
+        assert not of_rows(made([replace(scored[0], rows=[])])) and not of_rows(made([]))
+        assert len(of_rows(made([alone]))) == len(alone.rows)
+        if name in ("to_verl", "to_slime"):
+            with pytest.raises(ValueError, match="has a row without a prompt, and this trainer needs one: pass the groups without this sample"):
+                made([bare])
+        else:
+            assert len(of_rows(made([bare]))) == len(bare.rows)
+        if name == "to_slime":
+            with pytest.raises(ValueError, match="have no column policy_version_min, which the trainer needs: add it to columns="):
+                made([replace(scored[0], rows=[{k: v for k, v in row.items() if k != "policy_version_min"} for row in scored[0].rows])])
+
+
+def of_rows(made: Any) -> list[Any]:
+    """Return what an adapter made of each row."""
+    return made["keys"] if isinstance(made, dict) else made
+
+
+def test_only_the_first_token_is_trained(scored: list[Group]) -> None:
+    mask = np.arange(len(scored[0].rows[0]["loss_mask"])) == 0
+    row = {**scored[0].rows[0], "loss_mask": mask.astype(np.int8)}
+    with installed("to_tinker") as made:
+        assert made([replace(scored[0], rows=[row])]) == []
+
+
+@pytest.mark.parametrize("name", ["to_trl", "to_verl"])
+def test_bounds_that_are_none_are_refused(scored: list[Group], name: str) -> None:
+    with installed(name):
+        for found in (None, 5, (1, None), (2, 1), (1, 2, 3), (0.5, 1)):
+            with pytest.raises(ValueError, match="versions: returned .* for a row of sample .*: must be the oldest and the newest version"):
+                ADAPTERS[name](scored, versions=lambda row, found=found: found)
+
+
 @pytest.mark.parametrize("name", ["to_trl", "to_verl"])
 def test_an_unknown_version_is_refused(scored: list[Group], name: str) -> None:
     with installed(name):
@@ -185,6 +250,8 @@ def test_verl_needs_one_uid_for_each_group(scored: list[Group]) -> None:
             made(scored, uids=["x"])
         with pytest.raises(TypeError, match="uids='x': must be a list of strings"):
             made(scored, uids="x")
+        with pytest.raises(ValueError, match="is the uid of several groups, which verl would take for one: pass uids="):
+            made([*scored, scored[0]])  # as with two runs of the same tasks
 
 
 def test_unscored_samples_have_no_advantage_in_trl(groups: list[Group]) -> None:

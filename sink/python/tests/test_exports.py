@@ -17,14 +17,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import collates
 import pytest
 import trainers
+
+import rollout
 
 datasets = pytest.importorskip("datasets")
 np, torch = trainers.np, trainers.torch
 
 Row = dict[str, Any]
 SHAPES = ["plain", "forks", "failures and null rewards", "truncation"]
+EVERY = rollout.Where(missing="keep")
+"""export does not leave out groups with samples that are not in the log, as the shape plain has."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +47,8 @@ def runs(collect: Callable[..., Path], run_program: Callable[..., str], tmp_path
         return [row, row | {"segment_index": 1, "divergence": json.dumps(divergence, separators=(",", ":"))}]
 
     def unscored(row: Row) -> list[Row]:
-        return [row | {"reward": None} if row["sample_index"] == 2 else row]
+        kept = {"keep": False, "keep_reason": "reward_std"} if row["sample_index"] == 3 else {}
+        return [row | {"reward": None} if row["sample_index"] == 2 else row | kept]
 
     def truncated(row: Row) -> list[Row]:
         reasons = [*row["finish_reasons"][:-1], "length"]
@@ -88,7 +94,7 @@ def rows_of(file: Path) -> dict[tuple[str, int], Row]:
 
 
 def trained(rows: dict[tuple[str, int], Row]) -> dict[tuple[str, int], Row]:
-    return {k: row for k, row in rows.items() if row["reward"] is not None}
+    return {k: row for k, row in rows.items() if row["reward"] is not None and row["keep"] is not False}
 
 
 # ATIF
@@ -204,6 +210,22 @@ def test_tinker(shape: str, export: Callable[..., Path], tinker: Any) -> None:
         check_tinker(tinker, line, rows[line["sample_key"], line["segment_index"]], expected[line["sample_key"]])
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_tinker_is_that_of_the_package(shape: str, runs: dict[str, Path], export: Callable[..., Path]) -> None:
+    lines = {(line["sample_key"], line["segment_index"]): line["datum"] for line in lines_of(export(shape, "tinker"))}
+    groups = list(rollout.Dataset(runs[shape], where=EVERY))
+    rows = [row for group in groups for row in group.rows if row["reward"] is not None]
+    with collates.tinker():
+        made = rollout.to_tinker(groups, null_reward="drop")
+        assert len(made) == len(lines)
+        for row, datum in zip(rows, made, strict=True):
+            line = lines[row["sample_key"], row["segment_index"]]
+            assert datum.model_input.to_ints() == line["model_input"]["chunks"][0]["tokens"]
+            assert datum.loss_fn_inputs.keys() == line["loss_fn_inputs"].keys()
+            for name, tensor in datum.loss_fn_inputs.items():
+                np.testing.assert_allclose(tensor.to_numpy(), line["loss_fn_inputs"][name]["data"], rtol=1e-6, err_msg=name)
+
+
 def test_planted_in_tinker(export: Callable[..., Path], tinker: Any) -> None:
     rows = rows_of(export("plain", "jsonl"))
     line = lines_of(export("plain", "tinker"))[0]
@@ -231,8 +253,8 @@ def check_slime(samples: list[Row], rows: dict[tuple[str, int], Row]) -> None:
         assert s["response_length"] == len(s["loss_mask"]) == len(s["rollout_log_probs"]) == len(s["tokens"]) - begin
         assert s["tokens"] == row["input_ids"] and s["loss_mask"] == row["loss_mask"][begin:]
         assert (np.array(s["rollout_log_probs"], "f") == np.array(row["logprobs"][begin:], "f")).all()
-        assert s["reward"] == row["reward"] and s["status"] == ("truncated" if row["truncated"] else "completed")
-        assert s["weight_versions"] == ["7"] * len(row["finish_reasons"]) and s["remove_sample"] is False
+        assert s["metadata"]["raw_reward"] == row["reward"] and s["status"] == ("truncated" if row["truncated"] else "completed")
+        assert s["weight_versions"] == ["7"]
         assert rollouts.setdefault(s["rollout_id"], key[0]) == key[0], "two samples share a rollout_id"
     assert len(rollouts) == len({key for key, _ in keys})
     groups = [rows[key]["group_id"] for key in keys]
@@ -240,13 +262,26 @@ def check_slime(samples: list[Row], rows: dict[tuple[str, int], Row]) -> None:
     assert len({*zip(groups, (s["group_index"] for s in samples))}) == len(set(groups)), "a group is split"
 
 
+def check_same(samples: list[Row], made: list[Row]) -> None:
+    """Check that export wrote the samples of rollout.to_slime. Both compute the advantages in float64."""
+    for got, want in zip(samples, made, strict=True):
+        assert got["reward"] == pytest.approx(want["reward"], abs=1e-12)
+        assert got | {"reward": 0} == want | {"reward": 0}
+
+
 @pytest.mark.parametrize("shape", SHAPES)
-def test_slime(shape: str, export: Callable[..., Path]) -> None:
+def test_slime(shape: str, runs: dict[str, Path], export: Callable[..., Path]) -> None:
     rows = rows_of(export(shape, "jsonl"))
     file = export(shape, "slime")
     data = torch.load(file)
     assert set(data) == {"rollout_id", "samples"} and data["rollout_id"] == 0
     check_slime(data["samples"], rows)
+    made = rollout.to_slime(rollout.Dataset(runs[shape], where=EVERY), null_reward="drop")
+    check_same(data["samples"], made)
+    assert any(s["reward"] for s in made)
+    made[-1]["reward"] = made[-1]["metadata"]["raw_reward"]
+    with pytest.raises(AssertionError):
+        check_same(data["samples"], made)
     with zipfile.ZipFile(file) as z:
         assert z.testzip() is None
 

@@ -1,7 +1,8 @@
 """One dataset, one gradient: the GRPO loss of one batch by plain PyTorch, by TRL's loss and by verl's loss.
 
 The batch has forks, failed samples, cut rows and an unscored sample. TRAINERS.md lists the results.
-Both trainers' functions come from their wheels.
+Both trainers' functions come from their wheels or, with ROLLOUT_FRAMEWORKS, from the installed packages
+(make frameworks): the rows then go through verl's TensorDict and the TransferQueue.
 """
 
 from __future__ import annotations
@@ -96,15 +97,18 @@ def plain(groups: list[Group], mode: str = "token-mean", **formula: Any) -> Resu
 def trl(groups: list[Group], null_reward: str = "drop") -> Result:
     """TRL's compute_loss on the batch of its own packing and collator."""
     found = frameworks.trl()
-    with frameworks.modules(trl__experimental__async_grpo__async_rollout_worker=found):
+    with frameworks.modules(**({} if frameworks.INSTALLED else {"trl__experimental__async_grpo__async_rollout_worker": found})):
         samples = rollout.to_trl(groups, null_reward=null_reward, versions=lambda row: (0, 0))
     row = found.TreeRow()
     for sample in samples:
         row.add({f.name: getattr(sample, f.name) for f in dataclasses.fields(sample)})
     inputs = found.DataCollatorForRollout(pad_token_id=0, metrics=defaultdict(list)).torch_call([[row]])
-    method = trainers.method("trl", "trl/experimental/async_grpo/async_grpo_trainer.py", "compute_loss")
-    stats = trainers.functions("trl", "trl/trainer/utils.py", {"torch": torch}, "nanmin", "nanmax")
-    compute_loss = trainers.run([method], {"torch": torch, "time": time, **vars(stats)})["compute_loss"]
+    if frameworks.INSTALLED:
+        compute_loss = found.AsyncGRPOTrainer.compute_loss
+    else:
+        method = trainers.method("trl", "trl/experimental/async_grpo/async_grpo_trainer.py", "compute_loss")
+        stats = trainers.functions("trl", "trl/trainer/utils.py", {"torch": torch}, "nanmin", "nanmax")
+        compute_loss = trainers.run([method], {"torch": torch, "time": time, **vars(stats)})["compute_loss"]
     accelerator = SimpleNamespace(num_processes=1, reduce=lambda value, reduction: value, gather=lambda value: value)
     steps = dict.fromkeys(("_step_forward_tokens", "_step_trained_tokens", "_step_seq_len_weighted", "_step_samples", "_step_forward_s"), 0.0)
     trainer = SimpleNamespace(
@@ -121,6 +125,8 @@ class Config(SimpleNamespace):
 
 def verl(groups: list[Group], mode: str = "token-mean", batch_size: int | None = None, **options: Any) -> Result:
     """verl's ppo_loss with verl's advantages. batch_size: the number of samples, which verl's trainer knows."""
+    if frameworks.INSTALLED:
+        return installed_verl(groups, mode, batch_size, **options)
     data, functions, rows = collates.verl_batch(groups, null_reward="drop", **options)
     queue = frameworks.Verl()
     keys = [f"{row['uid']}_{row['session_id']}_{i}" for i, row in enumerate(rows)]
@@ -145,6 +151,33 @@ def verl(groups: list[Group], mode: str = "token-mean", batch_size: int | None =
 
     def loss(model: Model) -> Any:
         values = [torch.nn.functional.pad(model.logprob(row["input_ids"][:-1], row["input_ids"][1:]), (0, 1)) for row in rows]
+        return ppo_loss(config, {"log_probs": torch.cat(values)}, data)[0]
+
+    return gradient(loss)
+
+
+def installed_verl(groups: list[Group], mode: str, batch_size: int | None, **options: Any) -> Result:
+    """As verl, with the installed package: the rows go through the TransferQueue, as in its trainer."""
+    from verl.utils import tensordict_utils
+    from verl.workers.config import ActorConfig
+    from verl.workers.utils.losses import ppo_loss
+
+    queue = frameworks.Verl()
+    queue.tq.init()
+    made = rollout.to_verl(groups, null_reward="drop", versions=lambda row: (0, 0), **options)
+    names = ["prompts", "responses", "input_ids", "response_mask", "rollout_log_probs", *(["rollout_is_weights"] if options else [])]
+    try:
+        queue.tq.kv_batch_put(partition_id="train", **made)
+        queue.advantages(made["keys"])
+        data = queue.tq.kv_batch_get(keys=made["keys"], partition_id="train", select_fields=[*names, "advantages"])
+    finally:
+        queue.tq.kv_clear(keys=made["keys"], partition_id="train")
+    data["old_log_probs"] = data.pop("rollout_log_probs")
+    tensordict_utils.assign_non_tensor(data, dp_size=1, batch_num_tokens=None, global_batch_size=batch_size)
+    config = ActorConfig(strategy="fsdp", ppo_micro_batch_size_per_gpu=1, loss_agg_mode=mode, rollout_n=6)
+
+    def loss(model: Model) -> Any:
+        values = [torch.nn.functional.pad(model.logprob(ids[:-1], ids[1:]), (0, 1)) for ids in data["input_ids"].unbind()]
         return ppo_loss(config, {"log_probs": torch.cat(values)}, data)[0]
 
     return gradient(loss)

@@ -227,7 +227,7 @@ func TestUnknownMarks(t *testing.T) {
 	}
 }
 
-// Stored messages of both APIs become the same messages.
+// Stored messages of all APIs become the same messages.
 func TestStored(t *testing.T) {
 	t.Parallel()
 	want := []Message{
@@ -241,6 +241,9 @@ func TestStored(t *testing.T) {
 		"chat": `[{"role":"developer","content":"Be brief."},{"role":"user","content":[{"type":"text","text":"Add 2 "},{"type":"text","text":"and 3."}]},
 			{"role":"assistant","content":null,"reasoning_content":"Hm.","tool_calls":[{"id":"c1","type":"function","function":{"name":"add","arguments":"{\"a\": 2}"}}]},
 			{"role":"tool","tool_call_id":"c1","content":"5"},{"role":"assistant","content":"5"}]`,
+		"anthropic": `[{"role":"system","content":"Be brief."},{"role":"user","content":[{"type":"text","text":"Add 2 and 3."}]},
+			{"role":"assistant","content":[{"type":"thinking","thinking":"Hm.","signature":"x"},{"type":"redacted_thinking","data":"y"},{"type":"tool_use","id":"c1","name":"add","input":{"a": 2}}]},
+			{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":[{"type":"text","text":"5"}]}]},{"role":"assistant","content":[{"type":"text","text":"5"}]}]`,
 		"letta": `[{"message_type":"system_message","content":"Be brief."},{"role":"user","content":[{"type":"text","text":"Add 2 and 3."}]},
 			{"message_type":"reasoning_message","reasoning":"Hm."},{"message_type":"approval_request_message","tool_call":{"name":"add","arguments":"{\"a\": 2}","tool_call_id":"c1"}},
 			{"type":"approval","approvals":[{"type":"approval","approve":true}]},{"message_type":"tool_return_message","tool_return":"5","tool_call_id":"c1","tool_returns":null},
@@ -250,7 +253,12 @@ func TestStored(t *testing.T) {
 			t.Errorf("%s: %v\ngot  %+v\nwant %+v", name, err, got, want)
 		}
 	}
-	for _, text := range []string{``, `{}`, `[]`, `[5]`, `[null]`, `[{}]`, `[{"role":"king","content":"x"}]`, `[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]`, `[{"role":"user","content":5}]`, `[{"message_type":"new"}]`} {
+	for _, text := range []string{
+		``, `{}`, `[]`, `[5]`, `[null]`, `[{}]`, `[{"role":"king","content":"x"}]`, `[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]`, `[{"role":"user","content":5}]`,
+		`[{"role":"user","content":[{"type":"tool_use","id":"c","name":"add","input":{}}]}]`, `[{"role":"assistant","content":[{"type":"tool_use","id":"c","input":{}}]}]`,
+		`[{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":[{"type":"image","source":{}}]}]}]`,
+		`[{"message_type":"new"}]`,
+	} {
 		if got, err := Stored(text); err == nil {
 			t.Errorf("Stored(%s) = %+v", text, got)
 		}

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -9,10 +10,10 @@ import (
 // errForm means that stored messages have a form that Stored does not know.
 var errForm = errors.New("the stored messages have an unknown form")
 
-// A storedMessage is a message of OpenAI's Chat Completions API or of Letta's API.
+// A storedMessage is a message of OpenAI's Chat Completions API, of Anthropic's Messages API or of Letta's API.
 type storedMessage struct {
 	Role             string       `json:"role"`
-	Content          content      `json:"content"`
+	Content          content      `json:"content"` // the calls and results in it are Anthropic's
 	ReasoningContent string       `json:"reasoning_content"`
 	ToolCalls        list[call]   `json:"tool_calls"`
 	ToolCallID       string       `json:"tool_call_id"`
@@ -39,6 +40,25 @@ type result struct {
 	Return content `json:"tool_return"`
 }
 
+// A content is a text, or a list of parts. Null is empty.
+type content struct {
+	text, reasoning string
+	calls           []call
+	results         []Message
+}
+
+// A part is a part of a content: a text, or a block of Anthropic's API.
+type part struct {
+	Type     string          `json:"type"`
+	Text     *string         `json:"text"`
+	Thinking string          `json:"thinking"`
+	ID       string          `json:"id"` // of a tool_use
+	Name     string          `json:"name"`
+	Input    json.RawMessage `json:"input"`
+	CallID   string          `json:"tool_use_id"` // of a tool_result
+	Content  content         `json:"content"`
+}
+
 // A list is an array, or a single object for an array with one element.
 type list[T any] []T
 
@@ -50,28 +70,35 @@ func (l *list[T]) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*[]T)(l))
 }
 
-// A content is a text, or a list of parts with a text. Null is empty.
-type content string
-
+// UnmarshalJSON implements json.Unmarshaler.
 func (c *content) UnmarshalJSON(raw []byte) error {
 	if raw[0] != '[' {
-		return json.Unmarshal(raw, (*string)(c))
+		return json.Unmarshal(raw, &c.text)
 	}
-	var parts []struct {
-		Type string  `json:"type"`
-		Text *string `json:"text"`
-	}
+	var parts []part
 	if err := json.Unmarshal(raw, &parts); err != nil {
 		return err
 	}
-	for _, p := range parts {
-		if p.Text == nil {
+	for i := range parts {
+		switch p := &parts[i]; {
+		case p.Text != nil:
+			c.text += *p.Text
+		case p.Type == "thinking":
+			c.reasoning += p.Thinking
+		case p.Type == "redacted_thinking": // without text
+		case p.Type == "tool_use":
+			c.calls = append(c.calls, call{ID: p.ID, Name: p.Name, Arguments: p.Input})
+		case p.Type == "tool_result" && p.Content.plain():
+			c.results = append(c.results, Message{Role: Tool, Content: p.Content.text, CallID: p.CallID, Span: -1})
+		default:
 			return errForm // an image, for example
 		}
-		*c += content(*p.Text)
 	}
 	return nil
 }
+
+// plain reports whether the content is only text.
+func (c *content) plain() bool { return c.reasoning == "" && len(c.calls)+len(c.results) == 0 }
 
 // Stored returns the messages of the column messages.
 func Stored(text string) ([]Message, error) {
@@ -97,12 +124,17 @@ func Stored(text string) ([]Message, error) {
 	return all, nil
 }
 
+// appendChat appends a message with a role. Results of tools come before the text of the message.
 func (m *storedMessage) appendChat(all []Message) ([]Message, bool) {
-	out := Message{Role: names[m.Role], Content: string(m.Content), CallID: m.ToolCallID, Span: -1}
-	if out.Reasoning = m.ReasoningContent; out.Reasoning == "" {
-		out.Reasoning = m.Reasoning
+	out := Message{Role: names[m.Role], Content: m.Content.text, CallID: m.ToolCallID, Span: -1}
+	out.Reasoning = cmp.Or(m.ReasoningContent, m.Reasoning, m.Content.reasoning)
+	ok := out.Role != "" && out.addCalls(m.Content.calls) && out.addCalls(m.ToolCalls)
+	if out.Role != Assistant && (out.Reasoning != "" || len(out.Calls) > 0) {
+		return nil, false
 	}
-	ok := out.Role != "" && out.addCalls(m.ToolCalls)
+	if all = append(all, m.Content.results...); len(m.Content.results) > 0 && out.Role == User && out.Content == "" {
+		return all, ok
+	}
 	return append(all, out), ok
 }
 
@@ -119,19 +151,19 @@ func (m *storedMessage) appendLetta(all []Message) ([]Message, bool) {
 	}
 	switch kind {
 	case System, User:
-		return append(all, Message{Role: kind, Content: string(m.Content), Span: -1}), true
+		return append(all, Message{Role: kind, Content: m.Content.text, Span: -1}), true
 	case "reasoning":
 		return append(all, Message{Role: Assistant, Reasoning: m.Reasoning, Span: -1}), true
 	case Assistant, "tool_call", "approval_request":
 		n := len(all)
-		if n == 0 || all[n-1].Role != Assistant || len(all[n-1].Calls) > 0 || m.Content != "" && all[n-1].Content != "" {
+		if n == 0 || all[n-1].Role != Assistant || len(all[n-1].Calls) > 0 || m.Content.text != "" && all[n-1].Content != "" {
 			all, n = append(all, Message{Role: Assistant, Span: -1}), n+1
 		}
-		all[n-1].Content += string(m.Content)
+		all[n-1].Content += m.Content.text
 		return all, all[n-1].addCalls(calls)
 	case "tool_return":
 		if len(m.ToolReturns) == 0 {
-			return append(all, Message{Role: Tool, Content: string(m.ToolReturn), CallID: m.ToolCallID, Span: -1}), true
+			return append(all, Message{Role: Tool, Content: m.ToolReturn.text, CallID: m.ToolCallID, Span: -1}), true
 		}
 		return m.appendReturns(all), true
 	case "approval_response":
@@ -146,7 +178,7 @@ func (m *storedMessage) appendLetta(all []Message) ([]Message, bool) {
 func (m *storedMessage) appendReturns(all []Message) []Message {
 	for _, r := range append(m.ToolReturns, m.Approvals...) {
 		if r.CallID != "" {
-			all = append(all, Message{Role: Tool, Content: string(r.Return), CallID: r.CallID, Span: -1})
+			all = append(all, Message{Role: Tool, Content: r.Return.text, CallID: r.CallID, Span: -1})
 		}
 	}
 	return all

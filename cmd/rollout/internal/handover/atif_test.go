@@ -166,8 +166,8 @@ func TestHostileTrajectory(t *testing.T) {
 		return strings.Replace(text, from, to, 1)
 	}
 	for _, tt := range []struct{ name, line, want string }{
-		{"cut", text[:len(text)/2], "unexpected end"},
-		{"another version", swap("ATIF-v1.8", "ATIF-v1.7"), `supports only ATIF-v1.8`},
+		{"cut", text[:len(text)/2], "the text ends"},
+		{"another version", swap("ATIF-v1.8", "ATIF-v1.7"), `import reads only ATIF-v1.8`},
 		{"of another program", swap(`"rollout":{`, `"other":{`), "extra.rollout"},
 		{"no metrics", swap(`"metrics"`, `"measured"`), "no step has metrics"},
 		{"an id less", swap(`"completion_token_ids":[151667,`, `"completion_token_ids":[`), "ends at token"},
@@ -176,6 +176,9 @@ func TestHostileTrajectory(t *testing.T) {
 		{"a log-probability less", swap(`"logprobs":[`, `"logprobs":[], "other":[`), "log-probabilities"},
 		{"another span", swap(`"turn_offsets":[0,`, `"turn_offsets":[0,1,`), "turn_offsets"},
 		{"a column less", swap(`"group_size":4,`, ``), "column group_size is missing"},
+		{"no log-probability", swap(`"logprobs":[-`, `"logprobs":[null,-`), "null"},
+		{"no log-probabilities", swap(`"logprobs":[`, `"logprobs":null,"other":[`), "null"},
+		{"an id twice", swap(`"prompt_token_ids":[`, `"prompt_token_ids":[1],"prompt_token_ids":[`), "prompt_token_ids"},
 		{"roles", swap(`"turn_roles":[0,1]`, `"turn_roles":[0,0]`), "more steps with metrics"},
 		{"more spans", strings.Replace(swap(`"turn_roles":[0,1]`, `"turn_roles":[0,1,1]`), `"turn_offsets":[0,`, `"turn_offsets":[0,0,`, 1), "ids"},
 	} {

@@ -9,6 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/rowjson"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // sampledSpan reports whether a span with the role consists of sampled tokens.
@@ -19,31 +20,42 @@ type trajectory struct {
 	Version string `json:"schema_version"`
 	Steps   []struct {
 		Metrics *struct {
-			Prompt     []int32   `json:"prompt_token_ids"`
-			Completion []int32   `json:"completion_token_ids"`
-			Logprobs   []float32 `json:"logprobs"`
+			Prompt     list[int32]   `json:"prompt_token_ids"`
+			Completion list[int32]   `json:"completion_token_ids"`
+			Logprobs   list[float32] `json:"logprobs"`
 			Extra      struct {
-				Mask     []int8    `json:"loss_mask"`
-				Logprobs []float32 `json:"logprobs"`
-				Versions []int32   `json:"versions"`
+				Mask     list[int8]    `json:"loss_mask"`
+				Logprobs list[float32] `json:"logprobs"`
+				Versions list[int32]   `json:"versions"`
 			} `json:"extra"`
 		} `json:"metrics"`
 	} `json:"steps"`
 	Extra struct {
 		Rollout  json.RawMessage `json:"rollout"`
-		Trailing []int32         `json:"trailing_token_ids"`
+		Trailing list[int32]     `json:"trailing_token_ids"`
 	} `json:"extra"`
+}
+
+// A list is an array of numbers. encoding/json would read null as 0.
+type list[T int8 | int32 | float32] []T
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *list[T]) UnmarshalJSON(text []byte) error {
+	return rowjson.DecodeList(string(text), (*[]T)(l))
 }
 
 // ReadATIF reads the row of a trajectory that rollout exported. Every column has the same bits as before the
 // export.
 func ReadATIF(text string) (*sink.StoredSample, error) {
 	var t trajectory
+	if err := strictjson.Check(text, strictjson.Options{}); err != nil {
+		return nil, err
+	}
 	if err := json.Unmarshal([]byte(text), &t); err != nil {
 		return nil, err
 	}
 	if t.Version != schemaVersion {
-		return nil, fmt.Errorf("the trajectory has schema_version %q, but this program supports only %s", t.Version, schemaVersion)
+		return nil, fmt.Errorf("the trajectory has schema_version %q, but import reads only %s, and only from rollout export --to atif", t.Version, schemaVersion)
 	}
 	if t.Extra.Rollout == nil {
 		return nil, errors.New("the trajectory has no extra.rollout, so rollout did not export it: its loss mask, grade and identity are unknown")
@@ -95,7 +107,7 @@ func (t *trajectory) fill(r *sink.StoredRow) error {
 		}
 		mask, logprobs := m.Extra.Mask, m.Extra.Logprobs
 		if mask == nil {
-			mask, logprobs = slices.Repeat([]int8{1}, to-from), m.Logprobs
+			mask, logprobs = slices.Repeat(list[int8]{1}, to-from), m.Logprobs
 		}
 		if len(mask) != to-from || len(logprobs) != to-from || m.Extra.Versions != nil && len(m.Extra.Versions) != to-from {
 			return fmt.Errorf("step %d: %d ids, %d masks, %d log-probabilities, %d versions", i+1, to-from, len(mask), len(logprobs), len(m.Extra.Versions))

@@ -19,8 +19,9 @@
 //	tinker           left out   left out      left out     same advantage
 //
 // A row that was cut has truncated=true, or the status truncated of slime. Left counts what a format
-// leaves out.
+// leaves out. slime and tinker contain advantages, because they do not compute any: the same ones as
+// rollout.to_slime and rollout.to_tinker in the Python package.
 //
-// All writers keep one row in memory. In addition, slime keeps 40 bytes per row and a temporary file,
-// because its groups must be contiguous, and tinker keeps one mean per group.
+// All writers keep one row in memory. In addition, slime and tinker keep the statistics of each group's
+// rewards, and slime keeps 40 bytes per row and a temporary file, because its groups must be contiguous.
 package handover

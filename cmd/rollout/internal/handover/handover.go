@@ -25,39 +25,33 @@ const (
 // Formats returns all formats.
 func Formats() []Format { return []Format{ATIF, HFTraces, OpenAIMessages, Slime, Tinker} }
 
-// Text reports whether the format contains text.
+// Text reports whether the format contains text. The other formats are only for training. They contain only rows
+// with a reward that the filter kept.
 func (f Format) Text() bool { return f == ATIF || f == HFTraces || f == OpenAIMessages }
-
-// Trains reports whether the format is made only for training. It then contains only rows with a reward
-// that the filter kept.
-func (f Format) Trains() bool { return f == Slime || f == Tinker }
 
 // Left counts what a format leaves out.
 type Left struct {
-	Failures  int64 // rows of failures
-	Unscored  int64 // rows without a reward
-	Filtered  int64 // rows with keep=false
-	Short     int64 // rows without a token before the first trained token, for tinker
-	Textless  int64 // samples whose messages are missing or have an unknown form
-	OddGroups int64 // groups that slime cannot tell from their positions
+	Failures int64 // rows of failures
+	Empty    int64 // samples that have neither rows nor failures
+	Unscored int64 // rows without a reward
+	Filtered int64 // rows with keep=false
+	Short    int64 // rows without a token before the first token to train on
+	Textless int64 // samples whose messages are missing or have an unknown form
 }
 
 // Complaints returns one line per reason for which something is left out.
-func (l *Left) Complaints(f Format) (lines []string) {
-	add := func(n int64, what, why string, args ...any) {
+func (l *Left) Complaints() (lines []string) {
+	add := func(n int64, what, why string) {
 		if n > 0 {
-			lines = append(lines, fmt.Sprintf("not exported: %s (%s)", format.Plural(n, what), fmt.Sprintf(why, args...)))
+			lines = append(lines, fmt.Sprintf("not exported: %s (%s)", format.Plural(n, what), why))
 		}
 	}
-	add(l.Failures, "failure row", "%s has no place for failures; --to jsonl --kind all exports them", f)
-	add(l.Unscored, "row", "without a reward; %s needs one", f)
+	add(l.Failures, "failure row", "--to jsonl --kind all exports failures")
+	add(l.Empty, "sample", "without a row; --to jsonl --kind all exports them")
+	add(l.Unscored, "row", "without a reward, so there is no advantage")
 	add(l.Filtered, "row", "keep=false: the filter of the run excluded them from training")
-	add(l.Short, "row", "without a token before the first trained token")
+	add(l.Short, "row", "without a token before the first token to train on")
 	add(l.Textless, "sample", "its messages are not stored or have an unknown form; with --tokenizer, the text comes from the tokens")
-	if l.OddGroups > 0 {
-		lines = append(lines, fmt.Sprintf("%s without exactly one row per sample (failures, forks or rows without a reward): without --custom-reward-post-process-path, slime normalizes the rewards of the whole file as one group",
-			format.Plural(l.OddGroups, "group")))
-	}
 	return lines
 }
 
@@ -67,8 +61,8 @@ type Options struct {
 	Decoder *decode.Decoder
 	// Program is the version of this program.
 	Program string
-	// Means contains the mean reward of each group, for tinker; see Means.Add.
-	Means Means
+	// Rewards contains the rewards of all groups, for the advantages of slime and tinker; see Rewards.Add.
+	Rewards Rewards
 }
 
 // A Writer writes rows in a format. The rows of a sample must be adjacent and in order. A Writer is not safe
@@ -90,9 +84,9 @@ func NewWriter(f Format, w io.Writer, o Options, left *Left) (Writer, error) {
 	case OpenAIMessages:
 		return &messagesWriter{w: w, options: o, left: left}, nil
 	case Tinker:
-		return &tinkerWriter{w: w, means: o.Means, left: left}, nil
+		return &tinkerWriter{w: w, rewards: o.Rewards, left: left}, nil
 	case Slime:
-		return newSlime(w, left)
+		return newSlime(w, o.Rewards, left)
 	case HFTraces: // a folder: see NewTraces
 	}
 	return nil, fmt.Errorf("internal error: %s is not a file", f)

@@ -9,15 +9,14 @@ import (
 // Source: Lib/pickle.py of CPython.
 
 const (
-	pickleHead  = "\x80\x02"
-	pickleEnd   = "."
-	beginDict   = "}("
-	endDict     = "u"
-	beginList   = "]("
-	endList     = "e"
-	emptyList   = "]"
-	appendItem  = "a" // appends the last value to the list below it
-	pickleFalse = "\x89"
+	pickleHead = "\x80\x02"
+	pickleEnd  = "."
+	beginDict  = "}("
+	endDict    = "u"
+	beginList  = "]("
+	endList    = "e"
+	emptyList  = "]"
+	appendItem = "a" // appends the last value to the list below it
 )
 
 func pickleText(b []byte, s string) []byte {

@@ -128,13 +128,13 @@ func decoderOf(tb testing.TB) *decode.Decoder {
 func exported(tb testing.TB, f Format, samples []*sink.StoredSample) (string, *Left) {
 	tb.Helper()
 	var out strings.Builder
-	left, means := &Left{}, Means{}
+	left, rewards := &Left{}, Rewards{}
 	for _, s := range samples {
 		for i := range s.Rows {
-			means.Add(&s.Rows[i])
+			rewards.Add(&s.Rows[i])
 		}
 	}
-	w, err := NewWriter(f, &out, Options{Decoder: decoderOf(tb), Program: "1.2.3", Means: means}, left)
+	w, err := NewWriter(f, &out, Options{Decoder: decoderOf(tb), Program: "1.2.3", Rewards: rewards}, left)
 	if err != nil {
 		tb.Fatal(err)
 	}

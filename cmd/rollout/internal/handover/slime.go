@@ -17,22 +17,24 @@ import (
 // {"rollout_id": 0, "samples": [Sample.to_dict(), …]}. The file is a ZIP archive with a pickle. The samples
 // contain only lists of numbers and no tensors, so that the pickle is short to write, and slime needs no loader.
 //
-// slime takes the groups from the positions of the samples. The rows of a run are in the order in which they
-// were committed. Therefore the samples first go to a temporary file, and End copies them group by group.
+// rollout.to_slime in the Python package makes the same samples: reward is the advantage, because slime itself
+// normalizes rewards over the whole file if a sample failed or has several rows. slime must therefore run with
+// --disable-rewards-normalization.
+//
+// The groups are contiguous and in the order of their first rows. The rows of a run are in the order in which
+// they were committed. Therefore the samples first go to a temporary file, and End copies them group by group.
 type slimeWriter struct {
-	w      io.Writer
-	left   *Left
-	spool  *os.File
-	at     int64
-	groups []*slimeGroup
-	byID   map[sink.KeyID]*slimeGroup
-	buf    []byte
+	w       io.Writer
+	rewards Rewards
+	left    *Left
+	spool   *os.File
+	at      int64
+	groups  []*slimeGroup
+	byID    map[sink.KeyID]*slimeGroup
+	buf     []byte
 }
 
-type slimeGroup struct {
-	size int32
-	rows []slimeRow
-}
+type slimeGroup struct{ rows []slimeRow }
 
 // A slimeRow is the place of a row in the temporary file.
 type slimeRow struct {
@@ -41,13 +43,13 @@ type slimeRow struct {
 	index, segment int32
 }
 
-func newSlime(w io.Writer, left *Left) (*slimeWriter, error) {
+func newSlime(w io.Writer, rewards Rewards, left *Left) (*slimeWriter, error) {
 	spool, err := os.CreateTemp("", "rollout-export-")
 	if err != nil {
 		return nil, err
 	}
 	_ = os.Remove(spool.Name()) // the file exists until it is closed, even if the process is killed
-	return &slimeWriter{w: w, left: left, spool: spool, byID: map[sink.KeyID]*slimeGroup{}}, nil
+	return &slimeWriter{w: w, rewards: rewards, left: left, spool: spool, byID: map[sink.KeyID]*slimeGroup{}}, nil
 }
 
 // Write implements Writer.
@@ -55,14 +57,18 @@ func (w *slimeWriter) Write(r *sink.StoredRow) (bool, error) {
 	if !w.left.trainable(r) {
 		return false, nil
 	}
-	w.buf = appendSample(w.buf[:0], r)
+	if r.PromptLength == 0 { // slime would take the first log-probability from another sample
+		w.left.Short++
+		return false, nil
+	}
+	w.buf = appendSample(w.buf[:0], r, w.rewards.normalized(r))
 	if _, err := w.spool.Write(w.buf); err != nil {
 		return false, err
 	}
 	id := sink.IDOf(r.GroupID)
 	g := w.byID[id]
 	if g == nil {
-		g = &slimeGroup{size: r.GroupSize}
+		g = &slimeGroup{}
 		w.byID[id], w.groups = g, append(w.groups, g)
 	}
 	g.rows = append(g.rows, slimeRow{w.at, int32(len(w.buf)), r.SampleIndex, r.SegmentIndex})
@@ -71,42 +77,32 @@ func (w *slimeWriter) Write(r *sink.StoredRow) (bool, error) {
 }
 
 // appendSample appends the members of a Sample that do not depend on its position.
-func appendSample(b []byte, r *sink.StoredRow) []byte {
+func appendSample(b []byte, r *sink.StoredRow, advantage float64) []byte {
 	response := r.InputIDs[r.PromptLength:]
 	b = pickleList(pickleText(b, "tokens"), r.InputIDs, pickleInt)
 	b = pickleInt(pickleText(b, "response_length"), int32(len(response)))
 	b = pickleList(pickleText(b, "loss_mask"), r.LossMask[r.PromptLength:], func(b []byte, m int8) []byte { return pickleInt(b, int32(m)) })
 	b = pickleList(pickleText(b, "rollout_log_probs"), r.Logprobs[r.PromptLength:], func(b []byte, v float32) []byte { return pickleFloat(b, float64(v)) })
-	b = pickleFloat(pickleText(b, "reward"), *r.Reward)
-	b = pickleList(pickleText(b, "weight_versions"), callVersions(r), pickleText)
+	b = pickleFloat(pickleText(b, "reward"), advantage)
+	b = pickleList(pickleText(b, "weight_versions"), rowVersions(r), pickleText)
 	status := "completed"
 	if r.Truncated {
 		status = "truncated"
 	}
 	b = pickleText(pickleText(b, "status"), status)
-	b = append(pickleText(b, "remove_sample"), pickleFalse...)
-	b = append(pickleText(b, "metadata"), beginDict...)
-	for _, m := range [][2]string{{"sample_key", r.SampleKey}, {"task_id", r.TaskID}, {"group_id", r.GroupID}, {"status", r.Status}} {
-		b = pickleText(pickleText(b, m[0]), m[1])
-	}
+	b = pickleFloat(pickleText(append(pickleText(b, "metadata"), beginDict...), "raw_reward"), *r.Reward)
+	b = pickleText(pickleText(b, "sample_key"), r.SampleKey)
+	b = pickleText(pickleText(b, "group_id"), r.GroupID)
 	b = pickleInt(pickleText(b, "segment_index"), r.SegmentIndex)
 	return append(b, endDict...)
 }
 
-// callVersions returns the version that ended each call, or nothing if one of them is unknown.
-func callVersions(r *sink.StoredRow) (all []string) {
-	if r.Versions == nil {
-		return nil
-	}
-	for k, role := range r.TurnRoles {
-		if !sampledSpan(role) || r.TurnOffsets[k] == r.TurnOffsets[k+1] {
-			continue
+// rowVersions returns the oldest and the newest version of the row, if they are known.
+func rowVersions(r *sink.StoredRow) (all []string) {
+	for _, v := range []*int32{r.PolicyVersionMin, r.PolicyVersionMax} {
+		if v != nil && !slices.Contains(all, strconv.Itoa(int(*v))) {
+			all = append(all, strconv.Itoa(int(*v)))
 		}
-		v := r.Versions[r.TurnOffsets[k+1]-1]
-		if v < 0 {
-			return nil
-		}
-		all = append(all, strconv.Itoa(int(v)))
 	}
 	return all
 }
@@ -120,9 +116,6 @@ func (w *slimeWriter) End() error {
 			}
 			return int(a.segment - b.segment)
 		})
-		if again := slices.CompactFunc(slices.Clone(g.rows), func(a, b slimeRow) bool { return a.index == b.index }); len(again) != len(g.rows) || len(again) != int(g.size) {
-			w.left.OddGroups++
-		}
 	}
 	sum := &summed{crc: crc32.NewIEEE()}
 	if err := w.pickle(sum); err != nil {

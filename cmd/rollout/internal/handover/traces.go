@@ -6,10 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/decode"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/rowjson"
 	"github.com/rollout-rl/rollout/sink"
@@ -21,14 +23,15 @@ import (
 type tracesWriter struct {
 	flat
 	dir     string
+	mode    fs.FileMode
 	options Options
 	left    *Left
 	buf     []byte
 }
 
-// NewTraces returns a Writer of the format hf-traces, which writes files to the folder dir.
-func NewTraces(dir string, o Options, left *Left) Writer {
-	return &tracesWriter{dir: dir, options: o, left: left}
+// NewTraces returns a Writer of the format hf-traces, which writes files with the given mode to the folder dir.
+func NewTraces(dir string, mode fs.FileMode, o Options, left *Left) Writer {
+	return &tracesWriter{dir: dir, mode: mode, options: o, left: left}
 }
 
 // Write implements Writer.
@@ -58,10 +61,10 @@ func (c *conversation) path() string {
 
 func (w *tracesWriter) file(c *conversation) (err error) {
 	path := filepath.Join(w.dir, c.path())
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), config.FolderMode(w.mode)); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, w.mode)
 	if err != nil {
 		return err
 	}

@@ -78,6 +78,7 @@ func (r *Rescore) copyRows(ctx context.Context, dir string, info *runfolder.Info
 	if cfg.Meta, err = r.options.Meta(log); err != nil {
 		return runfolder.ReadError(r.dir, err)
 	}
+	cfg.Meta[runfolder.RewardsKey] = runfolder.Rewards{Scorer: r.scorer}.String()
 	for s := range log.Shards(sink.KindData) {
 		cfg.Format = s.Format
 	}

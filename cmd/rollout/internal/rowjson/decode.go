@@ -44,7 +44,7 @@ func (r *Reader) Read() (*sink.StoredSample, *Header, error) {
 		}
 		switch {
 		case strings.TrimSpace(text) == "":
-		case r.Trajectory != nil && hasMember(text, "trajectory_id"):
+		case r.Trajectory != nil && hasMember(text, "schema_version") && !hasMember(text, "rollout_export"): // no row has this member
 			s, err := r.Trajectory(text)
 			return s, nil, err
 		default:

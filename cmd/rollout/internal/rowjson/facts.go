@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // factColumns are the columns of a row that have no entry per token.
@@ -18,6 +19,13 @@ func AppendFacts(b []byte, r *sink.StoredRow) []byte { return appendColumns(b, f
 // DecodeFacts decodes an object that AppendFacts wrote. It leaves the other columns of the row unchanged.
 func DecodeFacts(text string, r *sink.StoredRow) error {
 	return decodeRow(text, "row", factColumns, r)
+}
+
+// DecodeList decodes an array of numbers, as strictly as in a line.
+func DecodeList[T int8 | int32 | float32](text string, list *[]T) error {
+	s := &scanner{strictjson.New(text, strictjson.Options{}), text}
+	decodeValue(s, list, false)
+	return s.End()
 }
 
 // AppendText appends valid UTF-8 text as a JSON string.

@@ -283,10 +283,10 @@ func writeFile(dir, name string, mode fs.FileMode, write func(io.Writer) error) 
 	return durable.SyncDir(dir)
 }
 
-// WriteNamed atomically writes the file at a path given by the user. If the path is a symbolic
-// link, WriteNamed replaces the link's target. It writes directly to a pipe or a device such as
-// /dev/null.
-func WriteNamed(path string, write func(io.Writer) error) error {
+// WriteNamed atomically writes the file at a path given by the user. The file contains a part of a run, so it
+// gets the mode of the run's files, before the umask. If the path is a symbolic link, WriteNamed replaces the link's target. It writes directly
+// to a pipe or a device such as /dev/null.
+func WriteNamed(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return err
@@ -301,7 +301,7 @@ func WriteNamed(path string, write func(io.Writer) error) error {
 	if at, err := filepath.EvalSymlinks(path); err == nil {
 		path = at
 	}
-	return writeFile(filepath.Dir(path), filepath.Base(path), 0o666, write)
+	return writeFile(filepath.Dir(path), filepath.Base(path), mode, write)
 }
 
 func createTemporary(dir, prefix string, mode fs.FileMode) (*os.File, error) {

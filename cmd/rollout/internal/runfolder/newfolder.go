@@ -14,9 +14,9 @@ import (
 
 // NewFolder creates the folder dir, which is not a run. The function fill writes its files to a folder inside a
 // temporary folder next to dir. Then NewFolder renames that folder to dir. Therefore dir is complete or
-// unchanged. If dir exists, it must be empty. The folder has the mode that the umask allows. NewFolder first
-// removes the temporary folders that killed processes left behind. The error has an exit code.
-func NewFolder(dir string, fill func(dir string) error) (err error) {
+// unchanged. If dir exists, it must be empty. The folder can contain files of the given mode, before the umask.
+// NewFolder first removes the temporary folders that killed processes left behind. The error has an exit code.
+func NewFolder(dir string, mode fs.FileMode, fill func(dir string) error) (err error) {
 	dir = filepath.Clean(dir)
 	switch entries, err := os.ReadDir(dir); {
 	case err == nil && len(entries) > 0:
@@ -32,7 +32,7 @@ func NewFolder(dir string, fill func(dir string) error) (err error) {
 	}
 	defer func() { err = errors.Join(err, exit.With(exit.Storage, errors.Join(os.RemoveAll(temp), lock.Close()))) }()
 	made := filepath.Join(temp, "new")
-	if err := os.Mkdir(made, 0o777); err != nil {
+	if err := os.Mkdir(made, config.FolderMode(mode)); err != nil {
 		return exit.With(exit.Storage, err)
 	}
 	if err := fill(made); err != nil {

@@ -36,26 +36,26 @@ func TestNewFolder(t *testing.T) {
 		return all
 	}
 	stop := errors.New("stop")
-	if err := NewFolder(dir, fill(stop)); !errors.Is(err, stop) || len(names(parent)) != 0 {
+	if err := NewFolder(dir, 0o640, fill(stop)); !errors.Is(err, stop) || len(names(parent)) != 0 {
 		t.Errorf("error %v, entries %v", err, names(parent))
 	}
-	if err := NewFolder(dir, fill(nil)); err != nil || len(names(parent)) != 1 || len(names(dir)) != 1 {
+	if err := NewFolder(dir, 0o640, fill(nil)); err != nil || len(names(parent)) != 1 || len(names(dir)) != 1 {
 		t.Errorf("error %v, entries %v, %v", err, names(parent), names(dir))
 	}
 	plain := filepath.Join(t.TempDir(), "plain")
-	must(t, os.Mkdir(plain, 0o777))
+	must(t, os.Mkdir(plain, 0o750))
 	want, err := os.Stat(plain)
 	must(t, err)
 	if got, err := os.Stat(dir); err != nil || got.Mode() != want.Mode() {
 		t.Errorf("mode %v, want that of mkdir, %v: %v", got.Mode(), want.Mode(), err)
 	}
-	if err := NewFolder(dir, fill(nil)); err == nil {
+	if err := NewFolder(dir, 0o640, fill(nil)); err == nil {
 		t.Error("a folder with a file was replaced")
 	}
 	if err := os.Remove(filepath.Join(dir, "file")); err != nil {
 		t.Fatal(err)
 	}
-	if err := NewFolder(dir, func(string) error { return nil }); err != nil || len(names(parent)) != 1 {
+	if err := NewFolder(dir, 0o640, func(string) error { return nil }); err != nil || len(names(parent)) != 1 {
 		t.Errorf("an empty folder: %v, %v", err, names(parent))
 	}
 }

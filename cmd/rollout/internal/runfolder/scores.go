@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,7 +95,7 @@ func (f *Folder) OpenScores(info *ScoresInfo) (dir string, resumed bool, err err
 		_, _ = fmt.Sscan(strings.TrimLeft(newest, "0"), &next) // the name is a number
 		dir = filepath.Join(f.Dir, filepath.FromSlash(sink.ScoresPath(newest)))
 		_, err := sink.ReadScores(nil, f.Dir, info.RunID, newest)
-		switch had, herr := readScoresInfo(dir); {
+		switch had, herr := ReadScoresInfo(nil, f.Dir, newest); {
 		case !errors.Is(err, sink.ErrNoScores): // complete or damaged: readers use or report it until there is a newer set
 			next++
 		case herr == nil && had.Scorer.SHA256 == info.Scorer.SHA256 && had.Last == info.Last && had.RunID == info.RunID:
@@ -143,13 +144,40 @@ func ReadScores(location string, objects store.Store, dir, runID, name string) (
 	return s, nil
 }
 
-func readScoresInfo(dir string) (info ScoresInfo, err error) {
-	b, err := os.ReadFile(filepath.Join(dir, scoresFile))
+// ReadScoresInfo reads scores.json of a scores set of a run in a folder or a store. If the file is missing or
+// damaged, the error wraps [sink.ErrCorrupt].
+func ReadScoresInfo(objects store.Store, dir, name string) (info ScoresInfo, err error) {
+	if objects == nil {
+		objects = store.Folder(sink.OS(), dir)
+	}
+	file := sink.ScoresPath(name) + "/" + scoresFile
+	b, err := objects.Get(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return info, err
+	}
 	if err == nil {
 		err = CheckSum(b)
 	}
 	if err == nil {
 		err = json.Unmarshal(b, &info)
 	}
+	if err != nil {
+		err = &sink.CorruptError{Path: file, Row: -1, Err: err}
+	}
 	return info, err
+}
+
+// RewardsKey is the shard metadata key of Rewards. It is absent if the rewards come from the collection.
+const RewardsKey = "rollout.rewards"
+
+// Rewards says where the rewards of rows come from, if not from the collection.
+type Rewards struct {
+	Set    string `json:"scores_set,omitempty"` // name of the scores set; empty in a copy of rollout rescore --out
+	Scorer Scorer `json:"scorer"`
+}
+
+// String returns the value of RewardsKey.
+func (r Rewards) String() string {
+	b, _ := json.Marshal(r) // cannot fail, because the settings were read from JSON
+	return string(b)
 }

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/fleet"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
@@ -125,6 +126,15 @@ func (r *Run) Name() string {
 	}
 	at, _, _ := strings.Cut(r.Location, "?")
 	return path.Base(at)
+}
+
+// FileMode returns the mode for a file with content of the run, before the umask: users who can read the run's
+// folder can read the file. If the run is not in a folder of its own, no other user can.
+func (r *Run) FileMode() fs.FileMode {
+	if folder, err := os.Stat(r.Dir); r.Dir != "" && err == nil {
+		return config.ShareOf(folder).FileMode()
+	}
+	return config.ShareNone.FileMode()
 }
 
 // NeedFolder returns an error if the run is not in a folder of its own. The parameter what needs one, and hint says what to do instead.
@@ -322,6 +332,20 @@ func (r *Run) readScores() (*sink.Scores, error) {
 		}
 	})
 	return of.set, of.err
+}
+
+// Rewards returns where the rewards come from, or nil if they are the rewards in the rows. The error has an exit
+// code.
+func (r *Run) Rewards() (*runfolder.Rewards, error) {
+	set, err := r.readScores()
+	if err != nil || set == nil {
+		return nil, err
+	}
+	info, err := runfolder.ReadScoresInfo(r.Store, r.Dir, set.Name)
+	if err != nil {
+		return nil, r.Error(err)
+	}
+	return &runfolder.Rewards{Set: set.Name, Scorer: info.Scorer}, nil
 }
 
 // Logs reads the logs of all datasets. If partitions are damaged, their logs contain the entries before the

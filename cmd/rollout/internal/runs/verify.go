@@ -66,6 +66,9 @@ func (r *Run) verifyScores(report *sink.VerifyReport) error {
 		if err == nil {
 			err = s.Check()
 		}
+		if err == nil {
+			_, err = runfolder.ReadScoresInfo(r.Store, r.Dir, name)
+		}
 		switch {
 		case err == nil, errors.Is(err, sink.ErrNoScores):
 		case errors.Is(err, sink.ErrCorrupt):

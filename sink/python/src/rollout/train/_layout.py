@@ -44,7 +44,7 @@ def select(groups: Sequence[Group], null_reward: str) -> tuple[list[dict[str, An
             if any(name not in row for row in group.rows):
                 raise ValueError(f"group {group.id}: its rows have no column {name}, which collate needs: add it to columns=")
     if null_reward == "drop":  # before selecting rows, because whole samples are dropped
-        dropped = {(g, r["sample_key"]) for g, group in enumerate(groups) for r in group.rows if _unscored(r)}
+        dropped = {(g, r["sample_key"]) for g, group in enumerate(groups) for r in group.rows if unscored(r)}
     for g, group in enumerate(groups):
         absent = group.failed + group.empty + group.missing
         for row in group.rows:
@@ -52,7 +52,7 @@ def select(groups: Sequence[Group], null_reward: str) -> tuple[list[dict[str, An
             if key in dropped:
                 continue
             reward = row["reward"]
-            if _unscored(row):
+            if unscored(row):
                 if null_reward == "error":
                     raise ValueError(
                         f"group {group.id}: sample {row['sample_key']} has no reward: pass null_reward='drop' to drop "
@@ -65,7 +65,8 @@ def select(groups: Sequence[Group], null_reward: str) -> tuple[list[dict[str, An
     return rows, {"dropped": len(dropped)}
 
 
-def _unscored(row: dict[str, Any]) -> bool:
+def unscored(row: dict[str, Any]) -> bool:
+    """Report whether the row has no reward: None, or NaN if a program set it."""
     return row["reward"] is None or row["reward"] != row["reward"]
 
 

@@ -16,12 +16,17 @@ samples that have a row and a reward. Rows without a token to train on are dropp
 
 Null rewards. null_reward="error" (the default) raises ValueError for a sample without a reward.
 "drop" drops its rows.
+
+Rows without a prompt. No trainer can train on the first token of a row. to_verl and to_slime raise
+ValueError for a row that begins with a sampled token.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -31,6 +36,7 @@ from rollout._args import flag, function, instance, one_of, texts
 from rollout._arrays import Floats
 from rollout._types import Group, Row
 from rollout.train import advantages
+from rollout.train._layout import unscored
 from rollout.train.weights import loss_weights
 
 Versions = Callable[[Row], tuple[int, int]]
@@ -74,9 +80,9 @@ def to_trl(groups: Iterable[Group], *, null_reward: str = "error", versions: Ver
                 completion_mask=row["loss_mask"].astype(np.int64),
                 old_log_probs=np.asarray(row["logprobs"], dtype=np.float32),
                 advantage=a,
-                model_version=versions(row)[0],
+                model_version=_bounds(row, versions)[0],
                 group_id=number,
-                metrics={"reward": math.nan if row["reward"] is None else float(row["reward"]), "reward_std": deviation},
+                metrics={"reward": math.nan if unscored(row) else float(row["reward"]), "reward_std": deviation},
             ))  # fmt: skip
     return out
 
@@ -109,10 +115,12 @@ def to_verl(
     flag("weigh_samples", weigh_samples)
     function("versions", versions)
     texts("uids", uids, none=True)
-    found = _rows(groups, null_reward, ("error", "drop"), "turn_roles")
+    found = _rows(groups, null_reward, ("error", "drop"), "turn_roles", prompt=True)
     uids = [group.id for group, _ in found] if uids is None else uids
     if len(uids) != len(found):
         raise ValueError(f"uids: {len(uids)} texts for {len(found)} groups: want one for each group")
+    if twice := [uid for uid, n in Counter(uids).items() if n > 1]:
+        raise ValueError(f"{twice[0]} is the uid of several groups, which verl would take for one: pass uids=, a different text for each group")
     keys, fields, tags = [], [], []
     for uid, (_, rows) in zip(uids, found):
         tokens, sample = [int(np.count_nonzero(row["loss_mask"])) for row in rows], [row["sample_index"] for row in rows]
@@ -133,7 +141,7 @@ def _verl_row(uid: str, row: Row, versions: Versions, share: float | None) -> tu
     mask = torch.tensor(row["loss_mask"][at:], dtype=torch.int64)
     score = torch.zeros(len(mask))
     score[-1] = row["reward"]
-    oldest, newest = versions(row)
+    oldest, newest = _bounds(row, versions)
     steps = {"min_global_steps": oldest, "max_global_steps": newest}
     fields = {
         "uid": uid, "session_id": row["sample_index"], "global_steps": oldest + 1, "num_turns": len(row["turn_roles"]),
@@ -154,19 +162,21 @@ def to_slime(groups: Iterable[Group], *, null_reward: str = "error") -> list[dic
         torch.save({"samples": rollout.to_slime(groups)}, "rollouts/0.pt")
         # --load-debug-rollout-data 'rollouts/{rollout_id}.pt' --disable-rewards-normalization
 
-    reward is the advantage, (r - mean) / (deviation + 1e-6) as in slime, and metadata["raw_reward"] is
-    the reward. slime itself normalizes rewards by their position in the batch, and over the whole batch
-    if a sample failed or has several rows, so --disable-rewards-normalization is necessary. The rows of
-    a sample have the same rollout_id, so slime counts them once in the mean over rollouts. Each step
-    takes --global-batch-size samples of the file, and slime drops the rest. weight_versions is empty
-    if the versions are unknown.
+    rollout export --to slime writes the same samples for a finished run. reward is the advantage,
+    (r - mean) / (deviation + 1e-6) as in slime, and metadata["raw_reward"] is the reward. slime itself
+    normalizes rewards by their position in the batch, and over the whole batch if a sample failed or
+    has several rows, so --disable-rewards-normalization is necessary. The rows of a sample have the
+    same rollout_id, so slime counts them once in the mean over rollouts. Each step takes
+    --global-batch-size samples of the file, and slime drops the rest. weight_versions is empty if the
+    versions are unknown.
     """
     out: list[dict[str, Any]] = []
     rollouts = 0
-    for number, (_, rows) in enumerate(_rows(groups, null_reward, ("error", "drop"), "truncated")):
+    needed = "truncated", "policy_version_min", "policy_version_max"
+    for number, (group, rows) in enumerate(_rows(groups, null_reward, ("error", "drop"), *needed, prompt=True)):
         of_sample: dict[int, int] = {}
         for row, a in zip(rows, _advantages(rows, preset="verl", single="zero").tolist()):
-            at, known = row["prompt_length"], [v for v in (row.get("policy_version_min"), row.get("policy_version_max")) if v is not None]
+            at, known = row["prompt_length"], [v for v in (row["policy_version_min"], row["policy_version_max"]) if v is not None]
             out.append({
                 "group_index": number,
                 "index": len(out),
@@ -178,7 +188,7 @@ def to_slime(groups: Iterable[Group], *, null_reward: str = "error") -> list[dic
                 "rollout_log_probs": row["logprobs"][at:].tolist(),
                 "weight_versions": sorted({str(version) for version in known}, key=int),
                 "status": "truncated" if row["truncated"] else "completed",
-                "metadata": {"raw_reward": row["reward"]},
+                "metadata": {"raw_reward": row["reward"], "group_id": group.id, **{name: row[name] for name in ("sample_key", "segment_index")}},
             })  # fmt: skip
         rollouts += len(of_sample)
     return out
@@ -199,6 +209,8 @@ def to_tinker(groups: Iterable[Group], *, null_reward: str = "error") -> list[An
     out: list[Any] = []
     for _, rows in _rows(groups, null_reward, ("error", "drop")):
         for row, a in zip(rows, _advantages(rows, center=True).tolist()):
+            if not row["loss_mask"][1:].any():
+                continue  # a Datum has no place for the first token as a target
             ids = row["input_ids"].astype(np.int64)
             inputs = {
                 "target_tokens": ids[1:],
@@ -209,8 +221,23 @@ def to_tinker(groups: Iterable[Group], *, null_reward: str = "error") -> list[An
     return out
 
 
-def _rows(groups: Iterable[Group], null_reward: str, allowed: tuple[str, ...], *more: str) -> list[tuple[Group, list[Row]]]:
-    """Return each group, and its rows that a trainer gets. more: the columns that this trainer needs in addition."""
+def _bounds(row: Row, versions: Versions) -> tuple[int, int]:
+    """Return what versions returns for a row, and check it."""
+    found: Any = versions(row)
+    try:
+        oldest, newest = map(operator.index, found)
+    except (TypeError, ValueError):
+        oldest, newest = 1, 0
+    if oldest > newest:
+        raise ValueError(f"versions: returned {found!r} for a row of sample {row['sample_key']}: must be the oldest and the newest version, such as (6, 7)")
+    return oldest, newest
+
+
+def _rows(groups: Iterable[Group], null_reward: str, allowed: tuple[str, ...], *more: str, prompt: bool = False) -> list[tuple[Group, list[Row]]]:
+    """Return each group, and its rows that a trainer gets.
+
+    more: the columns that this trainer needs in addition. prompt: the trainer needs a prompt in each row.
+    """
     one_of("null_reward", null_reward, allowed)
     instance("groups", groups, Iterable, "a list of groups, such as a Dataset")
     out = []
@@ -221,23 +248,27 @@ def _rows(groups: Iterable[Group], null_reward: str, allowed: tuple[str, ...], *
                 raise ValueError(f"group {group.id}: its rows have no column {name}, which the trainer needs: add it to columns=")
         rows = [row for row in group.rows if row["loss_mask"].any()]
         for row in rows:
-            if row["reward"] is None and null_reward == "error":
+            sample = f"group {group.id}: sample {row['sample_key']}"
+            if unscored(row) and null_reward == "error":
                 raise ValueError(
-                    f"group {group.id}: sample {row['sample_key']} has no reward: pass null_reward='drop' to drop such samples, "
-                    "or score the run again with rollout rescore"
+                    f"{sample} has no reward: pass null_reward='drop' to drop such samples, or score the run again with rollout rescore"
                 )
-        out.append((group, rows if null_reward == "zero" else [row for row in rows if row["reward"] is not None]))
+            if not unscored(row) and not math.isfinite(row["reward"]):
+                raise ValueError(f"{sample}: reward {row['reward']}: must be finite")
+            if prompt and not row["prompt_length"]:
+                raise ValueError(f"{sample} has a row without a prompt, and this trainer needs one: pass the groups without this sample")
+        out.append((group, rows if null_reward == "zero" else [row for row in rows if not unscored(row)]))
     return out
 
 
 def _rewards(rows: Sequence[Row]) -> Floats:
     """Return the rewards of the scored samples of a group, one per sample."""
-    return np.array(list({row["sample_index"]: row["reward"] for row in rows if row["reward"] is not None}.values()), dtype=np.float64)
+    return np.array(list({row["sample_index"]: row["reward"] for row in rows if not unscored(row)}.values()), dtype=np.float64)
 
 
 def _advantages(rows: Sequence[Row], center: bool = False, **formula: Any) -> Floats:
     """Return the advantage of each row of a group. An unscored sample and a sample that is alone have 0."""
-    reward = np.array([math.nan if row["reward"] is None else row["reward"] for row in rows], dtype=np.float64)
+    reward = np.array([math.nan if unscored(row) else row["reward"] for row in rows], dtype=np.float64)
     sample = np.array([row["sample_index"] for row in rows], dtype=np.int64)
     formula = {"single": "zero", "null": "zero", **formula}
     found: Floats = (advantages.dr_grpo if center else advantages.grpo)(reward, np.zeros_like(sample), sample, **formula)
