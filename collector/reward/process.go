@@ -26,7 +26,9 @@ func (c *Command) scoreLine(ctx context.Context, p *process, id int64, line []by
 			return verdict{}, nil, fmt.Errorf("the program wrote %.80q before it received a request", line)
 		}
 	}
-	if p == nil {
+	if p != nil {
+		p.talk.forget()
+	} else {
 		var err error
 		if p, err = c.start(); err != nil {
 			return verdict{}, nil, err

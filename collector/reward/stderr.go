@@ -20,13 +20,21 @@ type talk struct {
 	mu   sync.Mutex
 	left int
 	cut  bool
-	line []byte // the start of the last nonempty line
+	line []byte // the start of the last nonempty line since forget
 	open bool   // the line is incomplete
 }
 
 const maxLine = 400
 
-// last returns the last nonempty line, in a form that can be appended to an error message.
+// forget forgets the last line, because the next request must not be explained by what the program wrote about
+// an earlier one.
+func (t *talk) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.line, t.open = nil, false
+}
+
+// last returns the last nonempty line since forget, in a form that can be appended to an error message.
 func (t *talk) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
