@@ -36,7 +36,7 @@ func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir strin
 // dir is either a complete run or unchanged. First, Build removes the temporary folders that killed
 // processes left behind for dir. It sets the version, the times and the invocation in the Info.
 func Build(dir string, mode fs.FileMode, fill func(temp string) (Info, error)) (err error) {
-	if err := CheckNew(dir); err != nil {
+	if err := checkNew(dir, newFolder); err != nil {
 		return err
 	}
 	dir = filepath.Clean(dir)
@@ -79,6 +79,8 @@ func Build(dir string, mode fs.FileMode, fill func(temp string) (Info, error)) (
 	}
 	return exit.With(exit.Storage, err)
 }
+
+const newFolder = "pass a new folder with --out"
 
 // beginImport creates and locks the temporary folder of an import. The lock shows other imports
 // that this import is still running. Another import can remove the folder before it is locked. In
@@ -134,7 +136,7 @@ func replaceEmpty(temp, dir string, mode fs.FileMode) (err error) {
 	if Exists(dir) {
 		return madeMeanwhile(dir)
 	}
-	if err := CheckNew(dir); err != nil {
+	if err := checkNew(dir, newFolder); err != nil {
 		return err
 	}
 	info, err := os.Stat(dir)
