@@ -110,14 +110,15 @@ func (p *program) rescored(c *config.Config, dir, out string, r *rescore.Result)
 	if r.Filtered > 0 {
 		parts = append(parts, format.Count(int64(r.Filtered))+" with keep=false")
 	}
+	rate := format.Rate(r.Rate()) + " samples/s"
 	if r.Earlier > 0 {
-		parts = append(parts, format.Count(int64(r.Earlier))+" of them by an earlier process")
+		rate += "; " + format.Count(int64(r.Earlier)) + " by an earlier process"
 	}
 	what := "scores set " + r.Set + " of " + dir
 	if out != "" {
 		what = "created " + out
 	}
-	p.say("%s: %s: %s (%s samples/s)", what, format.Plural(int64(r.Samples), "sample"), strings.Join(parts, ", "), format.Rate(r.Rate()))
+	p.say("%s: %s: %s (%s)", what, format.Plural(int64(r.Samples), "sample"), strings.Join(parts, ", "), rate)
 	if r.Failures == 0 {
 		return nil
 	}

@@ -48,6 +48,7 @@ def main():
                 answer = {"rewards": verdicts(call(request["samples"]), len(request["samples"]))}
             else:
                 answer = verdict(call(request))
+            sys.stdout.flush()  # what the function printed belongs to this sample
             text = json.dumps({"id": number, **answer}, allow_nan=False, default=plain, separators=(",", ":"))
         except BaseException as err:  # also SystemExit: it concerns this sample only
             text = json.dumps({"id": number, "error": reason(err, path)})
