@@ -133,7 +133,7 @@ done
 		t.Fatal(err)
 	}
 	again := mustRun(t, exit.OK, rescore...)
-	for _, text := range []string{"continuing scores set 0001", "scores set 0001 of " + dir + ": 40 samples: 30 scored", ", 10 scored before"} {
+	for _, text := range []string{"continuing scores set 0001", "scores set 0001 of " + dir + ": 40 samples: 40 scored, mean reward 0.25", "; 10 by an earlier process)"} {
 		if !strings.Contains(again.stderr, text) {
 			t.Errorf("no %q in %s", text, again.stderr)
 		}

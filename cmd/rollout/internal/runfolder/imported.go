@@ -16,6 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/sink/durable"
+	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
 // Import creates the folder of a run whose data was imported and not collected. The function fill
@@ -66,15 +67,18 @@ func Build(dir string, mode fs.FileMode, fill func(temp string) (Info, error)) (
 	if err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.BuildFilled)
 	now := time.Now().UTC()
 	host, _ := os.Hostname() // empty if unknown
 	info.Version, info.CreatedAt, info.Rollout = runVersion, now, version.Read()
 	info.Invocations = []Invocation{{StartedAt: now, Rollout: version.Read(), PID: os.Getpid(), Host: host}}
 	err = (&Folder{Dir: temp, Mode: mode}).writeRun(info)
 	if err == nil {
+		failpoint.Hit(failpoint.BuildDescribed)
 		err = replaceEmpty(temp, dir, mode)
 	}
 	if err == nil {
+		failpoint.Hit(failpoint.BuildNamed)
 		err = durable.SyncDir(parent)
 	}
 	return exit.With(exit.Storage, err)
