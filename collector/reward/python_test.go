@@ -157,6 +157,8 @@ func TestPython(t *testing.T) {
 		{"abc", "", "ValueError: could not convert string to float: 'abc'"},
 		{"print", "0.5", ""},
 		{"input", "0", ""},
+		{"return (os.fork(), 0.5)[1]", "0.5", ""},
+		{"return setattr(sys, 'stdout', None) or 0.5", "0.5", ""},
 		{"return count > 20", "1", ""}, // still the same process
 		{"crash", "", "score.py: the program exited without answering: exit status 7"},
 		{"return count", "1", ""},

@@ -6,6 +6,7 @@ buffered reader in sys.stdin. The content of the file follows, so that every wor
 function, even if the file changes.
 """
 
+import contextlib
 import inspect
 import json
 import math
@@ -29,6 +30,7 @@ def main():
     os.dup2(2, 1)
     sys.stdout.reconfigure(line_buffering=True)
     threading.Thread(target=watch, args=(os.getppid(),), daemon=True).start()
+    this = os.getpid()
     source = requests.read(int(size))
     if len(source) < int(size):
         return  # rollout is dead
@@ -48,10 +50,13 @@ def main():
                 answer = {"rewards": verdicts(call(request["samples"]), len(request["samples"]))}
             else:
                 answer = verdict(call(request))
-            sys.stdout.flush()  # what the function printed belongs to this sample
+            with contextlib.suppress(Exception):
+                sys.stdout.flush()  # what the function printed belongs to this sample
             text = json.dumps({"id": number, **answer}, allow_nan=False, default=plain, separators=(",", ":"))
         except BaseException as err:  # also SystemExit: it concerns this sample only
             text = json.dumps({"id": number, "error": reason(err, path)})
+        if os.getpid() != this:
+            os._exit(0)  # the function forked, and returned in the child, too
         answers.write(text.encode() + b"\n")
         answers.flush()
 
