@@ -189,7 +189,7 @@ func TestScoresInterrupted(t *testing.T) {
 			want.add(scoreOf(s))
 		}
 		if w.Has(s.Key) != (i < 20) {
-			t.Errorf("Has(%s), sample %d = %t", s.Key, i, !(i < 20))
+			t.Errorf("Has(%s) = %t, sample %d of the 20 in the set", s.Key, i >= 20, i)
 		}
 	}
 	if held != want {

@@ -122,7 +122,9 @@ done
 	rescore := []string{"rescore", dir, "-c", config}
 	p := startProgram(t, "rollout", nil, rescore...)
 	waitFor(t, "the scorer", func() bool { b, _ := os.ReadFile(seen); return len(b) >= 22 || !p.alive() })
-	mustRun(t, exit.Locked, rescore...)
+	if busy := mustRun(t, exit.Locked, rescore...); !strings.HasSuffix(busy.stderr, "hint: wait until that process ends\n") {
+		t.Errorf("two rescores at once: %s", busy.stderr)
+	}
 	mustRun(t, exit.Locked, append(args, "--resume")...)
 	p.signal(t, os.Interrupt, "")
 	p.ends(t, time.Minute, exit.Interrupted)
