@@ -101,7 +101,7 @@ type Rescore struct {
 	writer *sink.ScoresWriter
 	groups map[string]*scoredGroup
 	since  time.Time // when the first score of the open commit was added
-	told   bool      // a failure of the scorer was reported
+	failed error     // the last failure of the scorer; nil if there was none
 	result Result
 }
 

@@ -59,6 +59,9 @@ func (r *Rescore) fill(ctx context.Context, dir string, fs sink.FS) (err error) 
 		return r.write(j)
 	})
 	n.Took = time.Since(began)
+	if err == nil { // a set without any reward must not replace the rewards of the run
+		err = r.allFailed(r.loader.Config.Run.FailOnError.Allowed(n.Samples))
+	}
 	interrupted := ctx.Err() != nil
 	switch {
 	case err == nil:
@@ -135,12 +138,17 @@ func (r *Rescore) checkFailures(j *job) error {
 	if j.failed == nil {
 		return nil
 	}
-	if !r.told {
-		r.told = true
+	if r.failed == nil {
 		r.options.Say("sample %s cannot be scored: %s (only the first such sample is reported)", j.score.SampleKey, termsafe.Text(j.failed.Error(), 200))
 	}
-	if n.Scored == 0 && n.Failures > scoring.MaxUnscored(r.loader.Config, n.Samples) {
-		return &collector.ScorerError{Samples: n.Failures, Err: j.failed}
+	r.failed = j.failed
+	return r.allFailed(scoring.MaxUnscored(r.loader.Config, n.Samples))
+}
+
+// allFailed returns an error if the scorer has failed more often than allowed, and no sample has a reward.
+func (r *Rescore) allFailed(allowed int) error {
+	if r.failed == nil || r.result.Scored > 0 || r.result.Failures <= allowed {
+		return nil
 	}
-	return nil
+	return &collector.ScorerError{Samples: r.result.Failures, Err: r.failed}
 }
