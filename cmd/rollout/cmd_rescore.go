@@ -103,7 +103,10 @@ func (p *program) rescore(ctx context.Context, dir string, load func(...func(*co
 
 // rescored prints what a rescore did. It returns an error if the scorer failed on some samples.
 func (p *program) rescored(c *config.Config, dir, out string, r *rescore.Result) error {
-	parts := []string{fmt.Sprintf("%s scored, mean reward %.4g", format.Count(int64(r.Scored)), r.Mean())}
+	parts := []string{format.Count(int64(r.Scored)) + " scored"}
+	if r.Scored > 0 {
+		parts[0] += fmt.Sprintf(", mean reward %.4g", r.Mean())
+	}
 	if n := r.Unscored + r.Failures; n > 0 {
 		parts = append(parts, format.Count(int64(n))+" not scored")
 	}

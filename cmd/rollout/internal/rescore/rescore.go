@@ -54,8 +54,8 @@ type Result struct {
 	Took     time.Duration // of this process
 }
 
-// Mean returns the mean of the rewards.
-func (r *Result) Mean() float64 { return r.sum / float64(max(r.Scored, 1)) }
+// Mean returns the mean of the rewards. At least one sample must have a reward.
+func (r *Result) Mean() float64 { return r.sum / float64(r.Scored) }
 
 // done returns the number of samples whose score is known.
 func (r *Result) done() int { return r.Scored + r.Failures + r.Unscored }
