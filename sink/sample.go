@@ -131,6 +131,13 @@ func checkReward(v *float64) error {
 	return fmt.Errorf("reward %v is not finite; use null if there is no reward", *v)
 }
 
+func checkScore(s *StoredScore) error {
+	if s.Failed && s.Reward != nil {
+		return errors.New("the scorer failed, but there is a reward")
+	}
+	return checkReward(s.Reward)
+}
+
 func checkJSON(details, messages, metadata *string) error {
 	return errors.Join(isJSON("reward_details", details), isJSON("messages", messages), isJSON("metadata", metadata))
 }

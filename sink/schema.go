@@ -139,14 +139,18 @@ type StoredRow struct {
 }
 
 // A StoredScore is one row of a shard in a scores set: the score of a sample that has rows. It
-// replaces the values of the columns with the same names in all rows of the sample.
+// replaces the values of the columns reward, reward_details, keep and keep_reason in all rows of
+// the sample.
 type StoredScore struct {
 	SampleKey string `parquet:"sample_key" read:"facts"`
 	// Reward is finite, or nil if the sample could not be scored.
 	Reward        *float64 `parquet:"reward,optional" read:"facts"`
 	RewardDetails *string  `parquet:"reward_details,optional"` // JSON
-	Keep          *bool    `parquet:"keep,optional" read:"facts"`
-	KeepReason    *string  `parquet:"keep_reason,optional" read:"facts"`
+	// Failed is true if the scorer failed. The reward is then nil. It is also nil without a failure, if the
+	// scorer decides so, or if the task has no answer.
+	Failed     bool    `parquet:"failed" read:"facts"`
+	Keep       *bool   `parquet:"keep,optional" read:"facts"`
+	KeepReason *string `parquet:"keep_reason,optional" read:"facts"`
 }
 
 // A StoredFailure is one row of a failure shard. It describes a sample, or a call of a sample,

@@ -88,9 +88,15 @@ func (w *ScoresWriter) clear() error {
 }
 
 // Has reports whether the set had a score of the sample when it was opened.
-func (w *ScoresWriter) Has(key string) bool {
-	_, ok := w.held.find(key)
-	return ok
+func (w *ScoresWriter) Has(key string) bool { return w.held.Has(key) }
+
+// Held calls f with each score that the set had when it was opened, without its key and its details.
+func (w *ScoresWriter) Held(f func(*StoredScore)) {
+	w.held.entries.Each(func(e *scoreEntry) {
+		s := StoredScore{Failed: e.state == stateFailed}
+		s.Reward, s.Keep, s.KeepReason = w.held.values(*e)
+		f(&s)
+	})
 }
 
 // Len returns the number of scores in the open commit.
@@ -112,7 +118,8 @@ func (w *ScoresWriter) Bytes() int64 {
 // Add adds a score to the open commit. A sample must have only one score in a set. After an error,
 // the writer must not be used, and the set can be opened again.
 func (w *ScoresWriter) Add(score *StoredScore) error {
-	if err := errors.Join(checkTexts([]string{score.SampleKey}), checkReward(score.Reward), checkJSON(score.RewardDetails, nil, nil)); err != nil {
+	err := errors.Join(checkTexts([]string{score.SampleKey}), checkScore(score), checkJSON(score.RewardDetails, nil, nil))
+	if err != nil {
 		return &SampleError{Key: score.SampleKey, Row: -1, Err: err}
 	}
 	if w.shard == nil {

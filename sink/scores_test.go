@@ -53,6 +53,8 @@ func scoreOf(s *tokenize.Sample) *sink.StoredScore {
 	n := int(s.Key[0]) + int(s.Key[1])
 	if n%3 > 0 {
 		out.Reward = new(float64(n))
+	} else if n%2 == 0 {
+		out.Failed = true
 	}
 	if n%2 == 0 {
 		out.RewardDetails = new(fmt.Sprintf(`{"key":%q}`, s.Key))
@@ -179,6 +181,21 @@ func TestScoresInterrupted(t *testing.T) {
 	if _, err := sink.ReadScores(nil, dir, "run", "0002"); !errors.Is(err, sink.ErrNoScores) {
 		t.Errorf("a set that is not complete: %v", err)
 	}
+	w := got(sink.OpenScores(filepath.Join(dir, "scores", "0002"), sink.Config{RunID: "run"}))(t)
+	var held, want heldScores
+	w.Held(held.add)
+	for i, s := range samples {
+		if i < 20 {
+			want.add(scoreOf(s))
+		}
+		if w.Has(s.Key) != (i < 20) {
+			t.Errorf("Has(%s) = %t, sample %d of the 20 in the set", s.Key, i >= 20, i)
+		}
+	}
+	if held != want {
+		t.Errorf("the set holds %+v, want %+v", held, want)
+	}
+	w.Abandon()
 	scored(t, dir, "0002", samples, 10, true)
 	s := got(sink.ReadScores(nil, dir, "run", ""))(t)
 	if s.Name != "0002" || s.Len() != 40 {
@@ -199,6 +216,27 @@ func TestScoresInterrupted(t *testing.T) {
 	}
 	if names := got(sink.ScoreSets(nil, dir))(t); !slices.Equal(names, []string{"0001", "0002"}) {
 		t.Errorf("sets %q", names)
+	}
+}
+
+// heldScores counts scores.
+type heldScores struct {
+	scored, failed, other, filtered int
+	sum                             float64
+}
+
+func (h *heldScores) add(s *sink.StoredScore) {
+	switch {
+	case s.Reward != nil:
+		h.scored++
+		h.sum += *s.Reward
+	case s.Failed:
+		h.failed++
+	default:
+		h.other++
+	}
+	if s.Keep != nil && !*s.Keep && *s.KeepReason == "reward_std" {
+		h.filtered++
 	}
 }
 
@@ -257,6 +295,7 @@ func TestScoresRefused(t *testing.T) {
 	for _, bad := range []*sink.StoredScore{
 		{SampleKey: "k", Reward: new(math.NaN())},
 		{SampleKey: "k", RewardDetails: new("{")},
+		{SampleKey: "k", Reward: new(1.0), Failed: true},
 		{SampleKey: "k\xff"},
 	} {
 		if err := w.Add(bad); err == nil {

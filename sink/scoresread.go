@@ -39,9 +39,17 @@ type scoreEntry struct {
 	row    uint32 // number of the row in the shard
 	reason uint16
 	keep   int8 // 0: null, 1: true, -1: false
-	scored bool
+	state  scoreState
 	reward float64
 }
+
+type scoreState uint8
+
+const (
+	stateNone   scoreState = iota // no reward, without a failure
+	stateScored                   // has a reward
+	stateFailed                   // the scorer failed
+)
 
 type shardDetails struct {
 	shard   uint32
@@ -171,12 +179,15 @@ func scoresOf(log *Log, name string) (*Scores, error) {
 			if err != nil {
 				return nil, err
 			}
-			if err := checkReward(r.Reward); err != nil {
+			if err := checkScore(r); err != nil {
 				return nil, &CorruptError{Path: shard.Path, Row: int64(row), Err: err}
 			}
 			e := scoreEntry{key: IDOf(r.SampleKey), shard: uint32(len(s.shards) - 1), row: row}
-			if r.Reward != nil {
-				e.scored, e.reward = true, *r.Reward
+			switch {
+			case r.Reward != nil:
+				e.state, e.reward = stateScored, *r.Reward
+			case r.Failed:
+				e.state = stateFailed
 			}
 			if r.Keep != nil {
 				e.keep = -1
@@ -217,6 +228,12 @@ func (s *Scores) find(key string) (scoreEntry, bool) {
 
 // Len returns the number of samples in the set, including those that could not be scored.
 func (s *Scores) Len() int { return s.entries.Len() }
+
+// Has reports whether the set has a score of the sample. Samples that were collected later have none.
+func (s *Scores) Has(key string) bool {
+	_, ok := s.find(key)
+	return ok
+}
 
 // Filtered returns the keep_reason of a sample if its column keep is false. ok is false if the set does
 // not have the sample.
@@ -260,16 +277,7 @@ func (s *Scores) apply(r *StoredRow, details bool) error {
 	if !ok {
 		return nil
 	}
-	if e.scored {
-		r.Reward = new(e.reward)
-	}
-	r.Keep, r.KeepReason = nil, nil
-	if e.keep != 0 {
-		r.Keep = new(e.keep > 0)
-	}
-	if e.reason != 0 {
-		r.KeepReason = new(s.reasons[e.reason])
-	}
+	r.Reward, r.Keep, r.KeepReason = s.values(e)
 	if !details {
 		return nil
 	}
@@ -278,6 +286,20 @@ func (s *Scores) apply(r *StoredRow, details bool) error {
 		r.RewardDetails = new(*text)
 	}
 	return err
+}
+
+// values returns the values of an entry, except the details.
+func (s *Scores) values(e scoreEntry) (reward *float64, keep *bool, reason *string) {
+	if e.state == stateScored {
+		reward = new(e.reward)
+	}
+	if e.keep != 0 {
+		keep = new(e.keep > 0)
+	}
+	if e.reason != 0 {
+		reason = new(s.reasons[e.reason])
+	}
+	return reward, keep, reason
 }
 
 func (s *Scores) details(e scoreEntry) (*string, error) {

@@ -49,65 +49,64 @@ describes the kinds of --reward, and what a scorer of your own gets.`,
 	}
 	cmd.Flags().StringVar(&o.Out, "out", "", "create the new run `NEW` instead of adding scores to RUN")
 	load := config.AddFlags(cmd, p.getenv, p.environ, "reward.kind", "reward.min_std", "tokens.tokenizer", "run.fail_on_error")
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()
 		context.AfterFunc(ctx, stop) // a second signal ends the program at once
-		dir := args[0]
-		run, err := p.openRun(ctx, dir)
-		if err != nil {
-			return err
-		}
-		hint := "copy the run to a folder and score it there"
-		if run.Fleet != nil {
-			hint = "rollout export and rollout import make a run in a folder, but without the answers of the tasks"
-		}
-		if err := run.NeedFolder("rescore", hint); err != nil {
-			return err
-		}
-		l, err := load(func(l *config.Loader) error {
-			l.FromRun(run.Info.Config, "tasks", "harness", "tokens", "reward", "output", "run")
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		if o.Out != "" {
-			if err := runfolder.CheckNew(o.Out); err != nil {
-				return err
-			}
-		}
-		folder, err := runfolder.OpenRun(dir, l.Config.Output.Share.FileMode())
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, folder.Close()) }()
-		o.Meta = func(log *sink.Log) (map[string]string, error) {
-			h, err := header([]*runs.Log{{Log: log}}, run.Info.ID)
-			return h.Meta, err
-		}
-		result, err := rescore.Run(ctx, folder, &run.Info, l, &o)
-		if _, ok := errors.AsType[*collector.ScorerError](err); ok {
-			return exit.Hint(err, "fix the scorer ("+string(l.Config.Reward.Kind)+") and try again")
-		}
-		if err != nil {
-			return err
-		}
-		if o.Out == "" {
-			if _, err := runfolder.WriteReport(folder, func(*report.Report) (json.RawMessage, error) { return nil, nil }); err != nil {
-				return err
-			}
-		}
-		return p.rescored(l.Config, dir, o.Out, result)
+		return p.rescore(ctx, args[0], load, &o)
 	}
 	return cmd
 }
 
+// rescore scores the run in dir again. The function load loads the settings.
+func (p *program) rescore(ctx context.Context, dir string, load func(...func(*config.Loader) error) (*config.Loader, error), o *rescore.Options) (err error) {
+	run, err := p.openRun(ctx, dir)
+	if err != nil {
+		return err
+	}
+	hint := "copy the run to a folder and score it there"
+	if run.Fleet != nil {
+		hint = "rollout export and rollout import make a run in a folder, but without the answers of the tasks"
+	}
+	if err := run.NeedFolder("rescore", hint); err != nil {
+		return err
+	}
+	l, err := load(func(l *config.Loader) error {
+		l.FromRun(run.Info.Config, "tasks", "harness", "tokens", "reward", "output", "run")
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	folder, err := runfolder.OpenRun(dir, l.Config.Output.Share.FileMode())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, folder.Close()) }()
+	o.Meta = func(log *sink.Log) (map[string]string, error) {
+		h, err := header([]*runs.Log{{Log: log}}, run.Info.ID)
+		return h.Meta, err
+	}
+	result, err := rescore.Run(ctx, folder, &run.Info, l, o)
+	if _, ok := errors.AsType[*collector.ScorerError](err); ok {
+		return exit.Hint(err, "fix the scorer ("+string(l.Config.Reward.Kind)+") and try again")
+	}
+	if err != nil {
+		return err
+	}
+	if o.Out == "" {
+		if _, err := runfolder.WriteReport(folder, func(*report.Report) (json.RawMessage, error) { return nil, nil }); err != nil {
+			return err
+		}
+	}
+	return p.rescored(l.Config, dir, o.Out, result)
+}
+
 // rescored prints what a rescore did. It returns an error if the scorer failed on some samples.
 func (p *program) rescored(c *config.Config, dir, out string, r *rescore.Result) error {
-	parts := []string{fmt.Sprintf("%s scored, mean reward %.4g", format.Count(int64(r.Scored)), r.Mean())}
-	if r.Earlier > 0 {
-		parts = append(parts, format.Count(int64(r.Earlier))+" scored before")
+	parts := []string{format.Count(int64(r.Scored)) + " scored"}
+	if r.Scored > 0 {
+		parts[0] += fmt.Sprintf(", mean reward %.4g", r.Mean())
 	}
 	if n := r.Unscored + r.Failures; n > 0 {
 		parts = append(parts, format.Count(int64(n))+" not scored")
@@ -115,12 +114,15 @@ func (p *program) rescored(c *config.Config, dir, out string, r *rescore.Result)
 	if r.Filtered > 0 {
 		parts = append(parts, format.Count(int64(r.Filtered))+" with keep=false")
 	}
-	done := r.Scored + r.Failures + r.Unscored
+	rate := format.Rate(r.Rate()) + " samples/s"
+	if r.Earlier > 0 {
+		rate += "; " + format.Count(int64(r.Earlier)) + " by an earlier process"
+	}
 	what := "scores set " + r.Set + " of " + dir
 	if out != "" {
 		what = "created " + out
 	}
-	p.say("%s: %s: %s (%s samples/s)", what, format.Plural(int64(r.Samples), "sample"), strings.Join(parts, ", "), format.Rate(float64(done)/max(r.Took.Seconds(), 1e-3)))
+	p.say("%s: %s: %s (%s)", what, format.Plural(int64(r.Samples), "sample"), strings.Join(parts, ", "), rate)
 	if r.Failures == 0 {
 		return nil
 	}

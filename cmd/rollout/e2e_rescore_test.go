@@ -143,7 +143,9 @@ done
 	rescore := []string{"rescore", dir, "-c", config}
 	p := startProgram(t, "rollout", nil, rescore...)
 	waitFor(t, "the scorer", func() bool { b, _ := os.ReadFile(seen); return len(b) >= 22 || !p.alive() })
-	mustRun(t, exit.Locked, rescore...)
+	if busy := mustRun(t, exit.Locked, rescore...); !strings.HasSuffix(busy.stderr, "hint: wait until that process ends\n") {
+		t.Errorf("two rescores at once: %s", busy.stderr)
+	}
 	mustRun(t, exit.Locked, append(args, "--resume")...)
 	p.signal(t, os.Interrupt, "")
 	p.ends(t, time.Minute, exit.Interrupted)
@@ -154,7 +156,7 @@ done
 		t.Fatal(err)
 	}
 	again := mustRun(t, exit.OK, rescore...)
-	for _, text := range []string{"continuing scores set 0001", "scores set 0001 of " + dir + ": 40 samples: 30 scored", ", 10 scored before"} {
+	for _, text := range []string{"continuing scores set 0001", "scores set 0001 of " + dir + ": 40 samples: 40 scored, mean reward 0.25", "; 10 by an earlier process)"} {
 		if !strings.Contains(again.stderr, text) {
 			t.Errorf("no %q in %s", text, again.stderr)
 		}

@@ -126,7 +126,8 @@ func rescoreMade(t *testing.T, dir string, samples int, args ...string) madeResc
 }
 
 // The memory of a rescore does not grow with the samples, except by what the groups, the tasks and the shards of the
-// log need, and the keys of a new run.
+// log need, and the keys of a new run. The limits have room for the collector of garbage: two runs of this test with
+// --out differ by 4 MB. A row has more than 1,000 bytes.
 func TestGateRescoreMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 30 seconds: run without -short")
@@ -141,7 +142,7 @@ func TestGateRescoreMemory(t *testing.T) {
 		perSample int64
 		args      func() []string
 	}{
-		{"--out", 150, func() []string { return []string{"--out", filepath.Join(t.TempDir(), "new")} }},
+		{"--out", 220, func() []string { return []string{"--out", filepath.Join(t.TempDir(), "new")} }},
 		{"in place", 80, func() []string { return nil }},
 	} {
 		args := func() []string { return append(tt.args(), "--reward", "number") }

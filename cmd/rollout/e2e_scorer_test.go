@@ -58,14 +58,20 @@ sleep 600 & echo $$ $! >>`+pids+`; sleep 600
 	for word := range strings.FieldsSeq(string(b)) {
 		var pid int
 		must(fmt.Sscan(word, &pid))(t)
-		waitFor(t, "process "+word+" to end", func() bool {
-			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-			return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) || err == nil && strings.Contains(string(stat), ") Z ")
-		})
+		waitDead(t, pid)
 	}
 	if got := readDataset(t, dir); len(got.rows)+len(got.failures) != 0 {
 		t.Errorf("%d samples are data and %d failed, want all to remain", len(got.rows), len(got.failures))
 	}
+}
+
+// waitDead waits until a process, which does not have to be a child of this one, has ended.
+func waitDead(t *testing.T, pid int) {
+	t.Helper()
+	waitFor(t, fmt.Sprintf("process %d to end", pid), func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) || err == nil && strings.Contains(string(stat), ") Z ")
+	})
 }
 
 // rewardCase returns a recorded rollout in which the model answers text to a message that names the

@@ -59,7 +59,8 @@ type CommandConfig struct {
 // If several requests in a row fail, each restart waits up to 250 ms.
 //
 // When a process is killed, its process group is killed too. The group includes all its children,
-// except children that created their own group.
+// except children that created their own group. If this process itself is killed, no process is killed. The
+// program then reaches the end of its standard input, and must exit.
 //
 // A Command is safe for concurrent use. Rollouts wait for a free process.
 type Command struct {

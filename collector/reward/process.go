@@ -26,7 +26,9 @@ func (c *Command) scoreLine(ctx context.Context, p *process, id int64, line []by
 			return verdict{}, nil, fmt.Errorf("the program wrote %.80q before it received a request", line)
 		}
 	}
-	if p == nil {
+	if p != nil {
+		p.talk.forget()
+	} else {
 		var err error
 		if p, err = c.start(); err != nil {
 			return verdict{}, nil, err
@@ -107,10 +109,7 @@ const maxAnswer = 1 << 20
 func start(cfg *CommandConfig, name string, preamble []byte) (*process, error) {
 	cmd := exec.Command(cfg.Args[0], cfg.Args[1:]...) //nolint:noctx // it outlives every context: Close ends it
 	cmd.Env, cmd.Dir = cfg.Env, cfg.Dir
-	said := &talk{to: cfg.Stderr, name: name, left: maxTalk}
-	cmd.Stderr = said
 	subprocess.OwnGroup(cmd)
-	cmd.WaitDelay = time.Second // needed if a grandchild keeps stderr open
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -120,7 +119,11 @@ func start(cfg *CommandConfig, name string, preamble []byte) (*process, error) {
 		return nil, err
 	}
 	cmd.Stdout = w
-	err = cmd.Start()
+	said := &talk{to: cfg.Stderr, name: name, left: maxTalk}
+	if err = said.connect(cmd); err == nil {
+		err = cmd.Start()
+		said.started(err == nil)
+	}
 	_ = w.Close() // the program has its own copy of this end
 	if err != nil {
 		_ = out.Close()
@@ -182,6 +185,7 @@ func (p *process) exited() <-chan struct{} {
 		go func() {
 			defer close(p.done)
 			p.ended = p.cmd.Wait()
+			p.talk.close()
 		}()
 	})
 	return p.done

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -40,7 +41,8 @@ type PythonConfig struct {
 // The function runs in worker processes that keep running during the run. All of them have the content
 // that the file had at NewPython. If the function raises an exception or returns anything else, the
 // rollout gets no reward, and the error has the exception and its line. If a worker crashes or does not
-// answer in time, its rollout gets no reward, and another worker replaces it.
+// answer in time, its rollout gets no reward, and another worker replaces it. If this process is killed, its
+// workers exit within a second, even if the function hangs.
 //
 // A Python is safe for concurrent use. Rollouts wait for a free worker.
 type Python struct {
@@ -54,6 +56,9 @@ const maxPython = 16 << 20
 //go:embed worker.py
 var worker string
 
+// begin runs worker.py from the standard input, so that a list of processes does not show the whole program.
+var begin = fmt.Sprintf(`import os, sys; sys.stdin = os.fdopen(os.dup(0), "rb", 1 << 20); exec(sys.stdin.read(%d))`, len(worker))
+
 // NewPython reads the file and returns a Python. Workers start on first use, so that is when an error in the
 // file shows. The caller must call Close.
 func NewPython(cfg PythonConfig) (*Python, error) { return newPython(cfg, "sample") }
@@ -66,15 +71,12 @@ func newPython(cfg PythonConfig, scope string) (*Python, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reward: %w", err)
 	}
-	args := []string{cmp.Or(cfg.Interpreter, "python3"), "-c", worker, cfg.File, cfg.Function, scope, strconv.Itoa(len(source))}
+	args := []string{cmp.Or(cfg.Interpreter, "python3"), "-c", begin, cfg.File, cfg.Function, scope, strconv.Itoa(len(source))}
 	c, err := NewCommand(CommandConfig{Args: args, Processes: cfg.Processes, Timeout: cfg.Timeout, Stderr: cfg.Stderr})
 	if err != nil {
 		return nil, err
 	}
-	c.name, c.preamble = filepath.Base(cfg.File), source
-	if len(source) == 0 {
-		c.preamble = []byte{} // not nil, which stands for other programs
-	}
+	c.name, c.preamble = filepath.Base(cfg.File), slices.Concat([]byte(worker), source)
 	sum := sha256.Sum256(source)
 	return &Python{c, hex.EncodeToString(sum[:])}, nil
 }

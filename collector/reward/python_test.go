@@ -53,6 +53,13 @@ def score(sample):
     if output == "segfault":
         import ctypes
         ctypes.string_at(0)
+    if output.startswith("say "):
+        sys.stderr.write(output + "\n")
+        print(output, end="")
+        return 1
+    if output.startswith("die "):
+        sys.stderr.write(output + "\n")
+        os._exit(7)
     if output == "hang":
         time.sleep(3600)
     if output == "print":
@@ -150,6 +157,8 @@ func TestPython(t *testing.T) {
 		{"abc", "", "ValueError: could not convert string to float: 'abc'"},
 		{"print", "0.5", ""},
 		{"input", "0", ""},
+		{"return (os.fork(), 0.5)[1]", "0.5", ""},
+		{"return setattr(sys, 'stdout', None) or 0.5", "0.5", ""},
 		{"return count > 20", "1", ""}, // still the same process
 		{"crash", "", "score.py: the program exited without answering: exit status 7"},
 		{"return count", "1", ""},
@@ -192,6 +201,39 @@ func resultText(t *testing.T, r collector.Reward) string {
 		text += " " + strings.ReplaceAll(details.String(), `\u00e9`, "é")
 	}
 	return text
+}
+
+// The reason of a crash has what the program wrote for the same sample, and nothing of an earlier one.
+func TestPythonLastLine(t *testing.T) {
+	t.Parallel()
+	p := python(t, reward.PythonConfig{Function: "score", Timeout: 20 * time.Second})
+	for range 25 {
+		for _, tt := range []struct{ output, err string }{
+			{"say one", ""}, {"crash", "exit status 7"}, {"say two", ""}, {"die three", "exit status 7: die three"}, {"die four", "exit status 7: die four"},
+		} {
+			_, err := asked(t, p, tt.output)
+			if (tt.err == "") != (err == nil) || err != nil && !strings.HasSuffix(err.Error(), tt.err) {
+				t.Fatalf("%s: %v, want %q", tt.output, err, tt.err)
+			}
+		}
+	}
+}
+
+// A list of processes shows the file and the function of a worker, and not its program.
+func TestPythonArguments(t *testing.T) {
+	t.Parallel()
+	p := python(t, reward.PythonConfig{Function: "score"})
+	r, err := asked(t, p, "return {'reward': 1, 'args': open('/proc/self/cmdline').read().split(chr(0))}")
+	if err != nil && strings.Contains(err.Error(), "FileNotFoundError") {
+		t.Skip("needs /proc")
+	}
+	var details struct{ Args []string }
+	if err != nil || json.Unmarshal(r.Details, &details) != nil || len(details.Args) < 6 {
+		t.Fatalf("%v, %s", err, r.Details)
+	}
+	if n := len(details.Args[2]); n > 150 || filepath.Base(details.Args[3]) != "score.py" || details.Args[4] != "score" {
+		t.Errorf("arguments %q", details.Args)
+	}
 }
 
 // A worker that hangs is killed, and only its sample has no reward.

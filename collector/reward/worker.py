@@ -1,15 +1,20 @@
 """Runs a scoring function for rollout: one JSON object per line in, one JSON object per line out.
 
 The arguments are the path of the user's file, the name of the function, the word "sample" or "group", and
-the number of bytes of the file's content. The content comes first on the standard input, so that every
-worker of a run has the same function, even if the file changes.
+the number of bytes of the file's content. This program comes first on the standard input, which is then a
+buffered reader in sys.stdin. The content of the file follows, so that every worker of a run has the same
+function, even if the file changes.
 """
 
+import contextlib
 import inspect
 import json
 import math
 import os
+import signal
 import sys
+import threading
+import time
 import traceback
 import types
 
@@ -19,12 +24,16 @@ LONGEST = 1000  # characters of an error
 def main():
     path, name, scope, size = sys.argv[1:5]
     # The user's code must not read the requests or write into the answers.
-    requests = os.fdopen(os.dup(0), "rb", 1 << 20)
+    requests, sys.stdin = sys.stdin, open(0, closefd=False)
     answers = os.fdopen(os.dup(1), "wb", 1 << 20)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     sys.stdout.reconfigure(line_buffering=True)
+    threading.Thread(target=watch, args=(os.getppid(),), daemon=True).start()
+    this = os.getpid()
     source = requests.read(int(size))
+    if len(source) < int(size):
+        return  # rollout is dead
     sys.argv, sys.path[0] = [path], os.path.dirname(os.path.abspath(path))
     broken = None
     try:
@@ -41,11 +50,22 @@ def main():
                 answer = {"rewards": verdicts(call(request["samples"]), len(request["samples"]))}
             else:
                 answer = verdict(call(request))
+            with contextlib.suppress(Exception):
+                sys.stdout.flush()  # what the function printed belongs to this sample
             text = json.dumps({"id": number, **answer}, allow_nan=False, default=plain, separators=(",", ":"))
         except BaseException as err:  # also SystemExit: it concerns this sample only
             text = json.dumps({"id": number, "error": reason(err, path)})
+        if os.getpid() != this:
+            os._exit(0)  # the function forked, and returned in the child, too
         answers.write(text.encode() + b"\n")
         answers.flush()
+
+
+def watch(parent):
+    """Kills this process and its children if rollout was killed. A function that runs would not notice it."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.kill(0, signal.SIGKILL)  # rollout starts every worker in a process group of its own
 
 
 def load(path, name, source):

@@ -34,7 +34,7 @@ var chosen = sync.OnceValue(func() *point {
 			panic(fmt.Sprintf("failpoint: %s: %q is not a hit number (want 1 or more)", Variable, hit))
 		}
 	}
-	if all := slices.Concat(Names(), GroupNames(), ScoreNames()); name != "" && !slices.Contains(all, p.name) {
+	if all := slices.Concat(Names(), GroupNames(), BuildNames(), ScoreNames()); name != "" && !slices.Contains(all, p.name) {
 		panic(fmt.Sprintf("failpoint: %s: %q is not one of %q", Variable, name, all))
 	}
 	p.left.Store(n)

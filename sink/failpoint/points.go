@@ -50,6 +50,16 @@ const (
 	ScoresAdded   Name = "scores.added"   // a score is in the open shard
 )
 
+// Only import and rescore --out reach these steps.
+const (
+	BuildFilled    Name = "build.filled"    // the temporary folder has everything except run.json
+	BuildDescribed Name = "build.described" // the temporary folder is complete
+	BuildNamed     Name = "build.named"     // the folder has its name, which is not yet durable
+)
+
+// BuildNames returns the steps that only import and rescore --out reach.
+func BuildNames() []Name { return []Name{BuildFilled, BuildDescribed, BuildNamed} }
+
 // ScoreNames returns the steps that only rescore reaches.
 func ScoreNames() []Name { return []Name{ScoresMade, ScoresCleared, ScoresAdded} }
 

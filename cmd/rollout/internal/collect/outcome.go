@@ -198,7 +198,10 @@ func (p *Plan) tail() collector.Tail { return p.settings.collector.Tail }
 // other error.
 func (r *Running) writeReport(s *show.Summary, end error) error {
 	damage, err := runfolder.WriteReport(r.plan.folder, func(of *report.Report) (json.RawMessage, error) {
-		if r.plan.settings.collector.Scorer != nil {
+		switch {
+		case of.Scores != "": // the rewards in the report are not the rewards of the collection
+			s.AddLater(of.Scores, of.Rewards.Later)
+		case r.plan.settings.collector.Scorer != nil:
 			s.AddUnscored(of.Rewards.Scored, of.Rewards.Unscored)
 		}
 		return json.Marshal(s)

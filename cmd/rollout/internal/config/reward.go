@@ -66,6 +66,28 @@ func (r Reward) Program() bool {
 	return r == RewardCommand || file != ""
 }
 
+// Uses reports whether the scores of the kind, or the decision which samples to keep, depend on the setting
+// reward.name. The kind itself is not such a setting.
+func (r Reward) Uses(name string) bool {
+	switch name {
+	case "include_reasoning", "min_std":
+		return true
+	case "ignore_case":
+		return r == RewardExact || r == RewardContains
+	case "tolerance":
+		return r == RewardNumber
+	case "pattern":
+		return r == RewardRegex
+	case "path":
+		return r == RewardJSON
+	case "command":
+		return r == RewardCommand
+	case "components":
+		return r == RewardComponents
+	}
+	return false
+}
+
 var pythonName = regexp.MustCompile(`^[\pL_][\pL\pN_]*$`)
 
 // parseReward parses a kind. It accepts the given words and Python functions.

@@ -65,6 +65,31 @@ func TestRewardKinds(t *testing.T) {
 	}
 }
 
+// Each setting of a reward is used by a kind, or cannot change a score.
+func TestRewardUses(t *testing.T) {
+	t.Parallel()
+	kinds := []Reward{RewardExact, RewardContains, RewardRegex, RewardNumber, RewardJSON, RewardCommand, RewardComponents}
+	for _, s := range NewLoader(func(string) string { return "" }).Settings {
+		name, ok := strings.CutPrefix(s.Key, "reward.")
+		if !ok {
+			continue
+		}
+		n := 0
+		for _, k := range kinds {
+			if k.Uses(name) {
+				n++
+			}
+		}
+		want := map[string]int{"kind": 0, "processes": 0, "timeout": 0, "include_reasoning": len(kinds), "min_std": len(kinds), "ignore_case": 2}
+		if most, ok := want[name]; !ok && n != 1 || ok && n != most {
+			t.Errorf("%d kinds use %s", n, s.Key)
+		}
+		if Reward("python:a.py:f").Uses(name) != (n == len(kinds)) {
+			t.Errorf("python uses %s: %t", s.Key, n != len(kinds))
+		}
+	}
+}
+
 func TestRewardComponents(t *testing.T) {
 	t.Parallel()
 	if _, bad := loadedReward(t, `{kind: components, components: {correct: {kind: regex, pattern: 7, tolerance: 0}}}`); !strings.Contains(bad, `reward.components: "correct": pattern: must be a string, got a number`) {

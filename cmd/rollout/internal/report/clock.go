@@ -53,7 +53,7 @@ func clockNotes(r *Report) (out []string) {
 		}
 		out = append(out, fmt.Sprintf("The clock %s (%s, %s). Durations are unaffected; times are unreliable.", what, j.Log, moment(j.At)))
 	}
-	if t := r.Time; t.First != nil && t.First.Before(r.CreatedAt.Add(-maxSkew)) {
+	if t := r.Time; !r.Copied && t.First != nil && t.First.Before(r.CreatedAt.Add(-maxSkew)) {
 		out = append(out, fmt.Sprintf("A sample is dated %s, which is before the run was created. The clock has been changed since then, so plots over time are unreliable.", moment(*t.First)))
 	}
 	if t := r.Time; t.Last != nil && t.Last.After(r.WrittenAt.Add(maxSkew)) {

@@ -29,6 +29,9 @@ func (s *survey) finish() {
 		c.Skipped += *c.Unstarted
 	}
 	ended := len(s.done) + c.Failed + c.Skipped
+	if r.Copied {
+		c.Planned = ended // nothing else can be collected
+	}
 	c.Holds = ended <= c.Planned
 	c.Remaining = max(0, c.Planned-ended)
 

@@ -104,6 +104,9 @@ func Notes(r *Report) (out []Note) {
 	if r.Rewards.Scored > 0 && r.Rewards.Unscored > 0 {
 		say("warn", "%s samples with data have no reward.", count(r.Rewards.Unscored))
 	}
+	if n := r.Rewards.Later; n > 0 {
+		say("warn", "%s samples were collected after scores set %s, so they have no reward in it. To score all samples, use rollout rescore again.", count(n), r.Scores)
+	}
 	if r.Tail != nil {
 		who := "The tail policy"
 		switch {

@@ -33,6 +33,8 @@ type Run struct {
 	// Last is the previous report, or nil. If its Basis is still valid, Read reuses its numbers
 	// about samples and only checks that every shard still has its recorded digest.
 	Last *Report
+	// Copied is true if the run has the rows of another run, so that it cannot be continued.
+	Copied bool
 	// Scores are the scores that replace those in the rows, or nil.
 	Scores *sink.Scores
 	// Partitions is the number of partitions of a fleet, and otherwise 0.
@@ -81,7 +83,7 @@ func read(dir string, run Run) (*Report, []*sink.Log, error) {
 	}
 	r := &Report{
 		Version: Version, RunID: run.ID, CreatedAt: run.CreatedAt.UTC(), WrittenAt: run.Now.UTC(), Program: run.Program,
-		Model: run.Model, Servers: run.Servers, Tasks: run.Tasks, Partitions: run.Partitions, LastInvocation: run.LastInvocation,
+		Model: run.Model, Servers: run.Servers, Tasks: run.Tasks, Copied: run.Copied, Partitions: run.Partitions, LastInvocation: run.LastInvocation,
 	}
 	if run.Scores != nil {
 		r.Scores = run.Scores.Name

@@ -42,6 +42,9 @@ type Report struct {
 	// Scores is the name of the scores set that the rewards come from. It is empty if they come from the
 	// collection.
 	Scores string `json:"scores,omitempty"`
+	// Copied is true if the rows were collected before the run was created, because the run was imported or is a
+	// copy with other rewards.
+	Copied bool `json:"copied,omitempty"`
 	// Partitions is the number of partitions with tasks, if the run is a fleet.
 	Partitions int `json:"partitions,omitempty"`
 
@@ -135,9 +138,12 @@ type FailureClass struct {
 
 // Rewards covers the samples that have at least one row.
 type Rewards struct {
-	Scored   int           `json:"scored"`
-	Unscored int           `json:"unscored"`
-	All      *Distribution `json:"all,omitempty"`
+	Scored   int `json:"scored"`
+	Unscored int `json:"unscored"`
+	// Later counts the samples that are not in the scores set, because they were collected later. Unscored does
+	// not include them.
+	Later int           `json:"later,omitempty"`
+	All   *Distribution `json:"all,omitempty"`
 	// ByAttempt groups the rewards by the number of the attempt that counted.
 	ByAttempt []AttemptReward `json:"by_attempt,omitempty"`
 	// Pass is the lowest reward that counts as a pass.

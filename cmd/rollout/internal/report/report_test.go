@@ -268,6 +268,27 @@ func TestUnstarted(t *testing.T) {
 }
 
 // TestEmptyRun checks that a run without data has no unmeasured numbers.
+// The rows of a copy are older than the copy, and nothing else was planned for it.
+func TestCopiedRun(t *testing.T) {
+	t.Parallel()
+	for _, copied := range []bool{false, true} {
+		f := newFolder(t)
+		f.sample("a", 0, 1, new(1.0), 5, 5)
+		f.write(sink.Parquet)
+		r, err := report.Read(f.dir, report.Run{CreatedAt: epoch.Add(time.Hour), Now: epoch.Add(time.Hour), Copied: copied, Pass: report.DefaultPass})
+		must(t, err)
+		var notes strings.Builder
+		for _, n := range report.Notes(r) {
+			notes.WriteString(n.Text + "\n")
+		}
+		c := r.Coverage
+		complete := c.Planned == 1 && c.Holds && r.State == "complete"
+		if text := notes.String(); complete != copied || strings.Contains(text, "clock") == copied || strings.Contains(text, "than were planned") == copied {
+			t.Errorf("copied=%t: %+v, %s", copied, c, text)
+		}
+	}
+}
+
 func TestEmptyRun(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)

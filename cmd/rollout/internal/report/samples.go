@@ -25,6 +25,7 @@ const maxExample = 300
 // none per token.
 type survey struct {
 	pass   float64
+	scores *sink.Scores // nil: the rewards in the rows count
 	wrap   func(*sink.Log, error) error
 	logs   []*sink.Log
 	local  bool // the logs are in the folder of the run
@@ -66,7 +67,7 @@ type failure struct {
 
 func newSurvey(r *Report, logs []*sink.Log, local bool, done keys, run *Run) *survey {
 	return &survey{
-		pass: run.Pass, wrap: run.Wrap, logs: logs, local: local, report: r, done: done, groups: map[string]*group{}, attempts: map[int]*attemptSum{},
+		pass: run.Pass, scores: run.Scores, wrap: run.Wrap, logs: logs, local: local, report: r, done: done, groups: map[string]*group{}, attempts: map[int]*attemptSum{},
 		line: newTimeline(), failed: map[string]failure{},
 	}
 }
@@ -225,13 +226,16 @@ func (s *survey) sample(row *sink.StoredRow, at int) {
 		s.attempts[int(row.Attempt)] = a
 	}
 	a.samples++
-	if v := row.Reward; v != nil && !math.IsNaN(*v) && !math.IsInf(*v, 0) {
+	switch v := row.Reward; {
+	case v != nil && !math.IsNaN(*v) && !math.IsInf(*v, 0):
 		s.rewards = append(s.rewards, *v)
 		s.line.reward(started.Add(time.Duration(row.DurationMS)*time.Millisecond), *v)
 		g.reward(*v, s.pass)
 		a.scored++
 		a.sum += *v
-	} else {
+	case s.scores != nil && !s.scores.Has(row.SampleKey):
+		r.Rewards.Later++
+	default:
 		r.Rewards.Unscored++
 	}
 	s.slow(Slow{

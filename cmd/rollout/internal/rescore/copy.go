@@ -2,6 +2,7 @@ package rescore
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -46,13 +47,13 @@ func (r *Rescore) childInfo() runfolder.Info {
 	info := *r.info
 	info.ID = runfolder.NewID(time.Now())
 	info.Identity, info.Servers = runfolder.Identity{}, nil
-	info.Parent = &runfolder.Parent{ID: r.info.ID, Location: r.dir, Scorer: r.scorer}
+	info.Parent = &runfolder.Parent{ID: r.info.ID, Location: r.dir}
+	info.Scorer = &r.scorer
 	info.Config = maps.Clone(info.Config)
 	if info.Config == nil {
 		info.Config = config.Values{}
 	}
-	info.Config["reward"] = maps.Clone(r.scorer.Settings)
-	clear(info.Config["reward"])
+	info.Config["reward"] = map[string]json.RawMessage{}
 	for _, s := range r.loader.Settings {
 		if name, ok := strings.CutPrefix(s.Key, "reward."); ok {
 			if raw, err := s.Json(); err == nil { // no setting of this section can fail

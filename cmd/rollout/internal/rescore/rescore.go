@@ -1,7 +1,8 @@
 // Package rescore implements rollout rescore: it scores the samples of a finished run again, without
 // inference.
 //
-//	rescore.go  opens the run, the scorer and the scores set; writes the scores
+//	rescore.go  opens the run and the scorer
+//	write.go    opens the scores set, and writes and counts the scores
 //	tasks.go    finds the task of a sample
 //	decode.go   decodes a sample from the tokens of its rows
 //	score.go    reads, scores and orders the samples
@@ -14,10 +15,8 @@ package rescore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"time"
 
@@ -27,7 +26,6 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/scoring"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/reward"
 	"github.com/rollout-rl/rollout/sink"
@@ -42,21 +40,50 @@ type Options struct {
 	Meta func(log *sink.Log) (map[string]string, error)
 }
 
-// A Result counts the samples of a finished Rescore.
+// A Result counts the samples of a finished Rescore. If an earlier process has scored some of them, they are
+// included.
 type Result struct {
 	Set      string // name of the scores set; empty with Options.Out
 	Samples  int    // samples with rows
 	Earlier  int    // samples that an earlier process had scored
-	Scored   int    // samples of this process with a reward
-	Failures int    // samples of this process whose scorer failed
-	Unscored int    // other samples of this process without a reward
-	Filtered int    // samples of this process with keep=false
+	Scored   int    // samples with a reward
+	Failures int    // samples whose scorer failed
+	Unscored int    // other samples without a reward
+	Filtered int    // samples with keep=false
 	sum      float64
-	Took     time.Duration
+	Took     time.Duration // of this process
 }
 
-// Mean returns the mean of the rewards that this process gave.
-func (r *Result) Mean() float64 { return r.sum / float64(max(r.Scored, 1)) }
+// Mean returns the mean of the rewards. At least one sample must have a reward.
+func (r *Result) Mean() float64 { return r.sum / float64(r.Scored) }
+
+// done returns the number of samples whose score is known.
+func (r *Result) done() int { return r.Scored + r.Failures + r.Unscored }
+
+// Rate returns how many samples per second this process has scored.
+func (r *Result) Rate() float64 {
+	return float64(r.done()-r.Earlier) / max(r.Took.Seconds(), 1e-3)
+}
+
+// add counts the score of a sample, except its keep.
+func (r *Result) add(s *sink.StoredScore) {
+	switch {
+	case s.Failed:
+		r.Failures++
+	case s.Reward == nil:
+		r.Unscored++
+	default:
+		r.Scored++
+		r.sum += *s.Reward
+	}
+}
+
+// addKeep counts the column keep of a sample.
+func (r *Result) addKeep(s *sink.StoredScore) {
+	if s.Keep != nil && !*s.Keep {
+		r.Filtered++
+	}
+}
 
 // A Rescore scores the samples of a run again.
 type Rescore struct {
@@ -74,6 +101,7 @@ type Rescore struct {
 	writer *sink.ScoresWriter
 	groups map[string]*scoredGroup
 	since  time.Time // when the first score of the open commit was added
+	failed error     // the last failure of the scorer; nil if there was none
 	result Result
 }
 
@@ -93,22 +121,8 @@ func Run(ctx context.Context, folder *runfolder.Folder, info *runfolder.Info, l 
 	if err := r.try(ctx); err != nil {
 		return nil, err
 	}
-	log, err := sink.ReadLogIn(nil, r.dir, r.census.add)
-	if err != nil {
-		return nil, runfolder.ReadError(r.dir, err)
-	}
-	r.census.last = log.Last()
-	if r.census.samples == 0 {
-		return nil, exit.With(exit.Folder, fmt.Errorf("%s has no rows, so there is nothing to score", r.dir))
-	}
-	n := 0
-	for _, err := range log.Waiting() {
-		if err == nil { // the number is only displayed
-			n++
-		}
-	}
-	if n > 0 {
-		o.Say("not scored: %s in the write-ahead log; %s commits them", format.Plural(int64(n), "sample"), runfolder.ResumeCommand(r.dir))
+	if err := r.count(); err != nil {
+		return nil, err
 	}
 	if o.Out != "" {
 		err = r.copy(ctx)
@@ -119,6 +133,32 @@ func Run(ctx context.Context, folder *runfolder.Folder, info *runfolder.Info, l 
 		return nil, err
 	}
 	return &r.result, nil
+}
+
+// count counts the samples of the run. It returns an error if none of them has rows.
+func (r *Rescore) count() error {
+	log, err := sink.ReadLogIn(nil, r.dir, r.census.add)
+	if err != nil {
+		return runfolder.ReadError(r.dir, err)
+	}
+	r.census.last = log.Last()
+	n := 0
+	for _, err := range log.Waiting() {
+		if err == nil { // the number is only displayed
+			n++
+		}
+	}
+	waiting := format.Plural(int64(n), "sample") + " in the write-ahead log"
+	switch {
+	case r.census.samples == 0 && n > 0:
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s has no committed rows yet, only %s", r.dir, waiting)),
+			"resume the run, and then score it: "+runfolder.ResumeCommand(r.dir))
+	case r.census.samples == 0:
+		return exit.With(exit.Folder, fmt.Errorf("%s has no rows, so there is nothing to score", r.dir))
+	case n > 0:
+		r.options.Say("not scored: %s; %s commits them", waiting, runfolder.ResumeCommand(r.dir))
+	}
+	return nil
 }
 
 // openScorer builds the scorer, and loads the tokenizer that decodes the run's tokens.
@@ -167,146 +207,4 @@ func (r *Rescore) try(ctx context.Context) error {
 		task = &collector.Task{ID: "trial"}
 	}
 	return ctxError(ctx, r.scoring.Try(ctx, task, reward.Trial{Chat: c.Recorded()}))
-}
-
-// inPlace adds a scores set to the run.
-func (r *Rescore) inPlace(ctx context.Context, folder *runfolder.Folder) error {
-	info := runfolder.ScoresInfo{RunID: r.info.ID, Scorer: r.scorer, Last: r.census.last, Samples: r.census.samples}
-	dir, resumed, err := folder.OpenScores(&info)
-	if err != nil {
-		return err
-	}
-	r.result.Set = info.Name
-	if resumed {
-		r.options.Say("continuing scores set %s of %s", info.Name, info.CreatedAt.Local().Format(time.DateTime))
-	}
-	fs := sink.OSMode(folder.Mode)
-	if err = r.fill(ctx, dir, fs); err == nil {
-		err = storage(sink.WriteCard(r.dir, sink.Config{RunID: r.info.ID, FS: fs}))
-	}
-	if _, ok := errors.AsType[*collector.ScorerError](err); ok {
-		err = errors.Join(err, storage(os.RemoveAll(dir))) // it has no reward
-	}
-	return err
-}
-
-// fill scores all samples that the scores set in dir lacks, and completes the set.
-func (r *Rescore) fill(ctx context.Context, dir string, fs sink.FS) (err error) {
-	began := time.Now()
-	if r.writer, err = sink.OpenScores(dir, sink.Config{RunID: r.info.ID, FS: fs}); err != nil {
-		return runfolder.ReadError(dir, err)
-	}
-	log, err := sink.ReadLogIn(nil, r.dir, func(*sink.Commit) {}) // drops the lists of samples
-	if err != nil {
-		return runfolder.ReadError(r.dir, err)
-	}
-	r.result.Samples = r.census.samples
-	told := time.Now()
-	err = r.scoreAll(ctx, log, func(j *job) error {
-		if time.Since(told) > progressEvery {
-			told = time.Now()
-			n := r.result.Scored + r.result.Failures + r.result.Unscored
-			r.options.Say("scored %s of %s samples (%s/s)", format.Count(int64(n+r.result.Earlier)), format.Count(int64(r.result.Samples)), format.Rate(float64(n)/time.Since(began).Seconds()))
-		}
-		return r.write(j)
-	})
-	r.result.Took = time.Since(began)
-	interrupted := ctx.Err() != nil
-	switch {
-	case err == nil:
-		err = storage(r.writer.Seal())
-	case interrupted:
-		err = errors.Join(ctxError(ctx, err), storage(r.writer.Commit()))
-	}
-	r.writer.Abandon()
-	if interrupted && err != nil && exit.Code(err) == exit.Interrupted && r.result.Set != "" {
-		err = exit.Hint(err, "the same command continues")
-	}
-	if errors.Is(err, sink.ErrCorrupt) {
-		err = runfolder.ReadError(r.dir, err)
-	}
-	return err
-}
-
-const progressEvery = 10 * time.Second
-
-func storage(err error) error { return exit.With(exit.Storage, err) }
-
-// ctxError returns the error for an interrupt, if ctx has ended.
-func ctxError(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() == nil {
-		return err
-	}
-	return exit.With(exit.Interrupted, errors.New("interrupted"))
-}
-
-// has reports whether an earlier process has scored the sample.
-func (r *Rescore) has(key string) bool {
-	had := r.writer.Has(key)
-	if had {
-		r.result.Earlier++
-	}
-	return had
-}
-
-// write adds a score to its group. When all samples of the group are scored, it writes the group.
-func (r *Rescore) write(j *job) error {
-	if err := r.count(j); err != nil {
-		return err
-	}
-	g := r.groups[j.group]
-	if g == nil {
-		g = &scoredGroup{}
-		r.groups[j.group] = g
-	}
-	g.add(j)
-	if !r.lastOf(j) {
-		return nil
-	}
-	delete(r.groups, j.group)
-	g.filter(r.loader.Config.Reward.MinStd, j.group != "" && r.census.whole.Whole(j.group))
-	for _, s := range g.scores {
-		if s.Keep != nil && !*s.Keep {
-			r.result.Filtered++
-		}
-		if r.writer.Len() == 0 {
-			r.since = time.Now()
-		}
-		if err := r.writer.Add(s); err != nil {
-			return storage(err)
-		}
-	}
-	if r.writer.Len() >= commitScores || r.writer.Bytes() >= commitBytes || time.Since(r.since) >= commitAge {
-		return storage(r.writer.Commit())
-	}
-	return nil
-}
-
-// lastOf reports whether j is the last sample of its group, or has no group.
-func (r *Rescore) lastOf(j *job) bool {
-	if r.scoring.Group != nil {
-		return j.last // the reader counts
-	}
-	return j.group == "" || r.census.done(j.group)
-}
-
-// count counts the result of a sample. It returns an error if the scorer has failed on every sample so far.
-func (r *Rescore) count(j *job) error {
-	n := &r.result
-	switch {
-	case j.failed != nil:
-		n.Failures++
-	case j.score.Reward == nil:
-		n.Unscored++
-	default:
-		n.Scored++
-		n.sum += *j.score.Reward
-	}
-	if j.failed != nil && n.Failures == 1 {
-		r.options.Say("sample %s cannot be scored: %s (only the first such sample is reported)", j.score.SampleKey, termsafe.Text(j.failed.Error(), 200))
-	}
-	if j.failed != nil && n.Scored+n.Earlier == 0 && n.Failures > scoring.MaxUnscored(r.loader.Config, n.Samples) {
-		return &collector.ScorerError{Samples: n.Failures, Err: j.failed}
-	}
-	return nil
 }

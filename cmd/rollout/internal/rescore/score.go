@@ -126,7 +126,7 @@ func (r *Rescore) readShard(log *sink.Log, shard sink.Shard, calls map[string][]
 
 // pass passes a sample to yield, unless an earlier process has scored it.
 func (r *Rescore) pass(j *job, calls map[string][]failedCall, yield func(*job) bool) bool {
-	if r.has(j.score.SampleKey) {
+	if r.writer.Has(j.score.SampleKey) {
 		return true
 	}
 	j.lost = lostAnswer(j.rows, calls[j.score.SampleKey])
@@ -222,7 +222,7 @@ func (r *Rescore) score(ctx context.Context, u *unit) error {
 	for i, result := range results {
 		settled, err := collector.Settle(result.Reward, result.Err)
 		if err != nil && !errors.Is(err, collector.ErrNoAnswer) {
-			jobs[i].failed = err
+			jobs[i].failed, jobs[i].score.Failed = err, true
 		}
 		jobs[i].settle(settled)
 	}

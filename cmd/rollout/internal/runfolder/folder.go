@@ -67,8 +67,12 @@ type Folder struct {
 	made []string // folders that Begin created, innermost first
 }
 
-// CheckNew returns an error if a run cannot be created in dir. It does not change the folder.
-func CheckNew(dir string) error {
+// CheckNew returns an error if a run cannot be collected into dir, because dir is not a new or an empty folder. It
+// does not change the folder.
+func CheckNew(dir string) error { return checkNew(dir, "continue it with: "+ResumeCommand(dir)) }
+
+// checkNew is CheckNew with the hint that the error has if dir contains a run.
+func checkNew(dir, hint string) error {
 	entries, err := os.ReadDir(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -93,8 +97,7 @@ func CheckNew(dir string) error {
 			if h, held := Locked(dir); held {
 				return LockedError(dir, h, "wait until that process ends, or pass another folder with --out")
 			}
-			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s already contains a run", dir)),
-				"continue it with: "+ResumeCommand(dir))
+			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s already contains a run", dir)), hint)
 		case name == FleetFile:
 			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s contains a fleet", dir)), "collect it with rollout work, or pass another folder with --out")
 		default:

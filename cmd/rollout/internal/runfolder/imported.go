@@ -16,6 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/sink/durable"
+	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
 // Import creates the folder of a run whose data was imported and not collected. The function fill
@@ -36,7 +37,7 @@ func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir strin
 // dir is either a complete run or unchanged. First, Build removes the temporary folders that killed
 // processes left behind for dir. It sets the version, the times and the invocation in the Info.
 func Build(dir string, mode fs.FileMode, fill func(temp string) (Info, error)) (err error) {
-	if err := CheckNew(dir); err != nil {
+	if err := checkNew(dir, newFolder); err != nil {
 		return err
 	}
 	dir = filepath.Clean(dir)
@@ -66,19 +67,24 @@ func Build(dir string, mode fs.FileMode, fill func(temp string) (Info, error)) (
 	if err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.BuildFilled)
 	now := time.Now().UTC()
 	host, _ := os.Hostname() // empty if unknown
 	info.Version, info.CreatedAt, info.Rollout = runVersion, now, version.Read()
 	info.Invocations = []Invocation{{StartedAt: now, Rollout: version.Read(), PID: os.Getpid(), Host: host}}
 	err = (&Folder{Dir: temp, Mode: mode}).writeRun(info)
 	if err == nil {
+		failpoint.Hit(failpoint.BuildDescribed)
 		err = replaceEmpty(temp, dir, mode)
 	}
 	if err == nil {
+		failpoint.Hit(failpoint.BuildNamed)
 		err = durable.SyncDir(parent)
 	}
 	return exit.With(exit.Storage, err)
 }
+
+const newFolder = "pass a new folder with --out"
 
 // beginImport creates and locks the temporary folder of an import. The lock shows other imports
 // that this import is still running. Another import can remove the folder before it is locked. In
@@ -134,7 +140,7 @@ func replaceEmpty(temp, dir string, mode fs.FileMode) (err error) {
 	if Exists(dir) {
 		return madeMeanwhile(dir)
 	}
-	if err := CheckNew(dir); err != nil {
+	if err := checkNew(dir, newFolder); err != nil {
 		return err
 	}
 	info, err := os.Stat(dir)

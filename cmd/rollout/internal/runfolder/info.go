@@ -49,8 +49,9 @@ type Info struct {
 	// Imported lists the files that the run was imported from. It is empty if the run was
 	// collected.
 	Imported []string `json:"imported,omitempty"`
-	// Parent is set if the run is a copy of another run with other rewards.
+	// Parent and Scorer are set if the run is a copy of another run with other rewards. Scorer gave these rewards.
 	Parent *Parent `json:"parent,omitempty"`
+	Scorer *Scorer `json:"scorer,omitempty"`
 	// Fleet is set if the folder is the spool of a worker. The run's tasks and rows are then in a store.
 	Fleet *Fleet `json:"fleet,omitempty"`
 	// Invocations lists the processes that collected into the run, oldest first.
@@ -65,11 +66,10 @@ type Fleet struct {
 	Location string `json:"store"` // a URL, or an absolute path
 }
 
-// A Parent is the run whose rows were scored again.
+// A Parent is the run whose rows were scored again. Its tasks, model and settings are in the copy.
 type Parent struct {
 	ID       string `json:"id"`
 	Location string `json:"location"` // as the user gave it
-	Scorer   Scorer `json:"scorer"`
 }
 
 // An Invocation is one process that collected into a run.

@@ -57,7 +57,7 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 		return nil, foreignLock(path, "a folder")
 	}
 	if err != nil {
-		return nil, exit.Hint(exit.With(exit.Storage, err), "give collect write access to the run's folder")
+		return nil, exit.Hint(exit.With(exit.Storage, err), "make the folder writable")
 	}
 	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
 		_ = f.Close() // nothing was written
@@ -74,7 +74,7 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 	if err != nil {
 		_ = f.Close() // nothing was written
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, LockedError(dir, held, "wait until that process ends, or pass another folder with --out")
+			return nil, LockedError(dir, held, "wait until that process ends")
 		}
 		return nil, exit.With(exit.Storage, fmt.Errorf("cannot lock %s: %w", dir, err))
 	}

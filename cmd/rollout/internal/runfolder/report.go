@@ -90,7 +90,7 @@ func ReadReport(dir string, scores *sink.Scores, pass float64, running, again bo
 // Reported returns what a report needs to know about the run.
 func (i *Info) Reported(pass float64) report.Run {
 	run := report.Run{
-		ID: i.ID, CreatedAt: i.CreatedAt, Tasks: i.Tasks.Tasks, Planned: i.Tasks.Planned,
+		ID: i.ID, CreatedAt: i.CreatedAt, Tasks: i.Tasks.Tasks, Planned: i.Tasks.Planned, Copied: i.Parent != nil || i.Imported != nil,
 		Program: version.Read().Version, Now: time.Now(), Pass: pass,
 	}
 	// The model's name is the only setting that the report shows.

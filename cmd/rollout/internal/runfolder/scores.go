@@ -49,7 +49,7 @@ type ScoresInfo struct {
 // A Scorer describes a scorer. Two scorers with the same digest give the same scores.
 type Scorer struct {
 	Kind string `json:"kind"`
-	// Settings are the settings reward.* that scores depend on.
+	// Settings are the settings reward.* that scores of this kind depend on, and keep.
 	Settings map[string]json.RawMessage `json:"settings"`
 	// Files has the digest of each file of the user that scores depend on; see scoring.Scoring.
 	Files map[string]string `json:"files,omitempty"`
@@ -63,7 +63,7 @@ type Scorer struct {
 func ScorerOf(l *config.Loader, files map[string]string, tokenizer string) (Scorer, error) {
 	s := Scorer{Kind: string(l.Config.Reward.Kind), Settings: map[string]json.RawMessage{}, Files: files, Tokenizer: tokenizer}
 	for _, of := range l.Settings {
-		if name, ok := strings.CutPrefix(of.Key, "reward."); ok && name != "kind" && keptSetting(of.Key) {
+		if name, ok := strings.CutPrefix(of.Key, "reward."); ok && l.Config.Reward.Kind.Uses(name) {
 			raw, err := of.Json()
 			if err != nil {
 				return s, err

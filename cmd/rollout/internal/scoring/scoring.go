@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
@@ -55,7 +56,11 @@ func New(c *config.Config, m *prompt.Model, stderr io.Writer) (*Scoring, error) 
 	var all reward.Components
 	groups := false
 	for _, one := range r.Scorers() {
-		single, group, err := s.build(r, &one.Scorer, stderr)
+		section := "reward."
+		if r.Kind == config.RewardComponents {
+			section = fmt.Sprintf("reward.components: %q: ", one.Name)
+		}
+		single, group, err := s.build(r, section, &one.Scorer, stderr)
 		if err != nil {
 			s.Close() // no process has been started yet
 			return nil, err
@@ -80,8 +85,9 @@ func New(c *config.Config, m *prompt.Model, stderr io.Writer) (*Scoring, error) 
 	return s, nil
 }
 
-// build returns one scorer: either a scorer of samples or a scorer of groups.
-func (s *Scoring) build(r *config.RewardConfig, of *config.Scorer, stderr io.Writer) (collector.Scorer, reward.GroupScorer, error) {
+// build returns one scorer: either a scorer of samples or a scorer of groups. The parameter section is what the
+// keys of its settings begin with.
+func (s *Scoring) build(r *config.RewardConfig, section string, of *config.Scorer, stderr io.Writer) (collector.Scorer, reward.GroupScorer, error) {
 	switch of.Kind {
 	case config.RewardExact:
 		return reward.Exact{IgnoreCase: of.IgnoreCase}, nil, nil
@@ -91,31 +97,31 @@ func (s *Scoring) build(r *config.RewardConfig, of *config.Scorer, stderr io.Wri
 		return reward.Number{Tolerance: of.Tolerance}, nil, nil
 	case config.RewardRegex:
 		one, err := reward.NewRegex(of.Pattern)
-		return one, nil, usage("reward.pattern", err)
+		return one, nil, usage(section+"pattern", err)
 	case config.RewardJSON:
 		one, err := reward.NewJSON(of.Path)
-		return one, nil, usage("reward.path", err)
+		return one, nil, usage(section+"path", err)
 	case config.RewardCommand:
 		one, err := s.command(r, of.Command, stderr)
-		return one, nil, usage("reward.command", err)
+		return one, nil, usage(section+"command", err)
 	default:
-		return s.python(r, of.Kind, stderr)
+		return s.python(r, section+"kind", of.Kind, stderr)
 	}
 }
 
-func (s *Scoring) python(r *config.RewardConfig, kind config.Reward, stderr io.Writer) (collector.Scorer, reward.GroupScorer, error) {
+func (s *Scoring) python(r *config.RewardConfig, key string, kind config.Reward, stderr io.Writer) (collector.Scorer, reward.GroupScorer, error) {
 	file, function, group := kind.Python()
 	if file == "" {
 		return nil, nil, fmt.Errorf("internal error: reward.kind %q is not handled", kind)
 	}
 	cfg := reward.PythonConfig{File: file, Function: function, Processes: r.Processes, Timeout: r.Timeout, Stderr: stderr}
 	if _, err := exec.LookPath("python3"); err != nil {
-		return nil, nil, exit.Hint(usage("reward.kind "+termsafe.Text(string(kind), 60), err), "install Python, or activate the environment that has it")
+		return nil, nil, exit.Hint(usage(key, err), "install Python, or activate the environment that has it")
 	}
 	if group {
 		one, err := reward.NewPythonGroup(cfg)
 		if err != nil {
-			return nil, nil, usage("reward.kind", err)
+			return nil, nil, usage(key, err)
 		}
 		s.programs = append(s.programs, one)
 		s.file(file, one.SHA256())
@@ -123,7 +129,7 @@ func (s *Scoring) python(r *config.RewardConfig, kind config.Reward, stderr io.W
 	}
 	one, err := reward.NewPython(cfg)
 	if err != nil {
-		return nil, nil, usage("reward.kind", err)
+		return nil, nil, usage(key, err)
 	}
 	s.programs = append(s.programs, one)
 	s.file(file, one.SHA256())
@@ -134,7 +140,7 @@ func usage(key string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return exit.Usagef("%s: %w", key, err)
+	return exit.Usagef("%s: %s", key, strings.TrimPrefix(err.Error(), "reward: ")) // the key has the word
 }
 
 // maxFile is the maximum size of a file in reward.command that has a digest. Scripts are smaller.

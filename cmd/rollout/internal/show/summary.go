@@ -186,6 +186,13 @@ func (s *Summary) AddUnscored(scored, unscored int) {
 	s.Unscored, s.inRun = unscored, scored+unscored
 }
 
+// AddLater adds a hint if samples of the run were collected after the scores set that readers use.
+func (s *Summary) AddLater(set string, samples int) {
+	if samples > 0 {
+		s.Hints = append(s.Hints, fmt.Sprintf("%d samples are not in scores set %s, so readers see no reward: to score all samples, use rollout rescore %s again", samples, set, format.Shell(s.Dir)))
+	}
+}
+
 // A storeCost counts requests to a bucket, including repeated requests.
 type storeCost struct {
 	Requests    int64            `json:"requests"`

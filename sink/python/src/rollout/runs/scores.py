@@ -2,8 +2,8 @@
 
 `rollout rescore` scores the samples of a finished run again. It writes the scores to a scores set,
 RUN/scores/NAME, and does not change the rows. A set has a commit log of its own, and small Parquet
-shards with the columns sample_key, reward, reward_details, keep and keep_reason. A set whose log does
-not end with a sealed entry is not complete, and is not read.
+shards with the columns sample_key, reward, reward_details, failed (whether the scorer failed), keep and
+keep_reason. A set whose log does not end with a sealed entry is not complete, and is not read.
 
 A reader uses the newest complete set when it opens a run, or the set that the parameter `scores`
 names. The name "collected" stands for the rewards in the rows. A sample that the set lacks was
