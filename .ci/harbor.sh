@@ -42,18 +42,27 @@ trap '[ -z "$server" ] || kill "$server"; rm -rf "$away"' EXIT
 go build -trimpath -o "$away/rollout" ./cmd/rollout # not bin/rollout, because .ci/run does other things at the same time
 rollout=$away/rollout python=$PWD/$venv/bin/python
 cd "$away"
-"$rollout" simulate --listen 127.0.0.1:0 --input-ids --scripted 8 --write-tasks tasks.jsonl --ready-file ready >simulate.log 2>&1 &
+"$rollout" simulate --listen 127.0.0.1:0 --input-ids --scripted 5 --drift 0.7 --wrong 0.4 --fault id-mismatch=0.1 \
+  --write-tasks tasks.jsonl --ready-file ready >simulate.log 2>&1 &
 server=$!
 for _ in $(seq 300); do [ -s ready ] && break || sleep 0.1; done
-"$rollout" collect --quiet --server "$(cat ready)" --model sglang//models/qwen3 --tasks tasks.jsonl --tokenizer simulated --out run
+# A run with forks, failures and cut rows; its samples have no reward.
+"$rollout" collect --quiet --server "$(cat ready)" --model sglang//models/qwen3 --tasks tasks.jsonl --samples 4 --tokenizer simulated \
+  --max-row-tokens 600 --fail-on-error 100% --out run 2>collect.log || [ $? = 3 ] || { cat collect.log >&2; exit 1; }
+"$rollout" export run -o rows.jsonl 2>export.log
+for shape in '"segment_index":1' '"truncated":true' '"reward":null'; do grep -q "$shape" rows.jsonl; done
+grep -q 'not exported: .* failure row' export.log
 "$rollout" export run --to atif -o atif.jsonl
-split -l 1 -a 4 --additional-suffix .json atif.jsonl trajectory-
-for file in trajectory-*.json; do
-  "$python" -m harbor.utils.trajectory_validator "$file"
-done
-sed 's/"step_id":1,/"step_id":2,/' trajectory-aaaa.json > planted.json
-if "$python" -m harbor.utils.trajectory_validator planted.json 2>/dev/null; then
-  echo 'harbor: FAILED: the validator accepts a wrong step_id' >&2
-  exit 1
-fi
-echo "harbor: $(wc -l < atif.jsonl) trajectories are valid, with $("$python" --version)"
+"$python" - <<'EOF'
+import json, sys
+from harbor.utils.trajectory_validator import TrajectoryValidator
+
+validator, lines = TrajectoryValidator(), [json.loads(line) for line in open("atif.jsonl")]
+for line in lines:
+    if not validator.validate(line):
+        sys.exit(f"harbor: FAILED: {line['trajectory_id']}: {validator.get_errors()}")
+lines[0]["steps"][0]["step_id"] = 2
+if validator.validate(lines[0]):
+    sys.exit("harbor: FAILED: the validator accepts a wrong step_id")
+print(f"harbor: {len(lines)} trajectories are valid, with Python {sys.version.split()[0]}")
+EOF

@@ -47,7 +47,7 @@ func (l *Left) Complaints() (lines []string) {
 		}
 	}
 	add(l.Failures, "failure row", "--to jsonl --kind all exports failures")
-	add(l.Empty, "sample", "without a row; --to jsonl --kind all exports them")
+	add(l.Empty, "sample", "without a row; --to jsonl --kind all exports such samples")
 	add(l.Unscored, "row", "without a reward, so there is no advantage")
 	add(l.Filtered, "row", "keep=false: the filter of the run excluded them from training")
 	add(l.Short, "row", "without a token before the first token to train on")
