@@ -154,19 +154,22 @@ func (o *exportOptions) prepare(ctx context.Context, logs []*runs.Log, f handove
 // decoder returns the decoder of the run's tokens. It returns nil if the format can use the messages that the
 // run stored. Nothing has been written before.
 func (p *program) decoder(run *runs.Run, logs []*runs.Log, f handover.Format, tokenizer string) (*decode.Decoder, error) {
-	key, path, digest := "tokenizer", run.Info.TokenizerPath(run.Dir), run.Info.Model.Tokenizer()
+	place, err := run.TokenizerPlace()
+	if err != nil {
+		return nil, err
+	}
 	if tokenizer != "" { // another tokenizer would give another text
-		key, path = "--tokenizer", tokenizer
+		place = model.Place{Key: "--tokenizer", Dir: tokenizer, Tokenizer: place.Tokenizer}
 	}
 	stored := f != handover.ATIF && storesMessages(logs)
-	if path == "" {
+	if place.Dir == "" {
 		if stored {
 			return nil, nil
 		}
 		err := exit.Usagef("%s contains text, but %s has no tokenizer to decode its tokens", f, run.Location)
 		return nil, exit.Hint(err, "pass the folder of the model's tokenizer with --tokenizer")
 	}
-	tok, err := model.LoadExact(key, path, digest)
+	tok, err := place.LoadTokenizer()
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +178,7 @@ func (p *program) decoder(run *runs.Run, logs []*runs.Log, f handover.Format, to
 		return nil, nil
 	}
 	if err != nil {
-		return nil, exit.Usagef("%s: rollout cannot split the text of this model into messages, because %w", path, err)
+		return nil, exit.Usagef("%s: rollout cannot split the text of this model into messages, because %w", place.Dir, err)
 	}
 	return d, nil
 }

@@ -127,14 +127,17 @@ func (r *Rescore) openScorer() (err error) {
 	if c.Reward.Kind == config.RewardNone {
 		return exit.Hint(exit.Usagef("reward.kind is not set, so there is no scorer"), "pass --reward KIND")
 	}
-	key, path, digest := "tokenizer", r.info.TokenizerPath(r.dir), r.info.Model.Tokenizer()
-	if given := r.loader.ByKey["tokens.tokenizer"]; given.Given() != "" {
-		key, path = "tokens.tokenizer", c.Tokens.Tokenizer
+	place, err := r.info.TokenizerPlace(r.dir, nil)
+	if err != nil {
+		return err
 	}
-	if path == "" {
+	if given := r.loader.ByKey["tokens.tokenizer"]; given.Given() != "" {
+		place = model.Place{Key: "tokens.tokenizer", Dir: c.Tokens.Tokenizer, Tokenizer: place.Tokenizer, Template: place.Template}
+	}
+	if place.Dir == "" {
 		return exit.Hint(exit.Usagef("%s: the run has no tokenizer, which is needed to decode its tokens", r.dir), "pass the folder of the model's tokenizer and chat template with --tokenizer")
 	}
-	m, err := model.LoadRun(key, path, digest, c.Releases())
+	m, err := place.Load(c.Releases())
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/fleet"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/sink"
@@ -126,6 +127,9 @@ func (r *Run) Name() string {
 	at, _, _ := strings.Cut(r.Location, "?")
 	return path.Base(at)
 }
+
+// TokenizerPlace returns where the run's tokenizer is. The error has an exit code.
+func (r *Run) TokenizerPlace() (model.Place, error) { return r.Info.TokenizerPlace(r.Dir, r.Store) }
 
 // NeedFolder returns an error if the run is not in a folder of its own. The parameter what needs one, and hint says what to do instead.
 func (r *Run) NeedFolder(what, hint string) error {
