@@ -50,8 +50,8 @@ func (p *program) exportCmd() *cobra.Command {
 
 The text of atif, hf-traces and openai-messages comes from the tokens of the row, and needs
 the run's tokenizer. Without a tokenizer, hf-traces and openai-messages use the messages that
-the run stored (output.messages). Tool calls in the form of Qwen and Hermes become tool_calls;
-others stay text.
+the run stored (output.messages). Tool calls that can be parsed become tool_calls; others stay
+text. Text whose role is not known has the role unknown (in atif: user).
 
 slime and tinker contain only rows for training: rows with a reward and without keep=false.
 slime writes one training step, in which the groups are contiguous. The advantages of tinker

@@ -173,12 +173,13 @@ func (p *program) decoder(run *runs.Run, logs []*runs.Log, f handover.Format, to
 	if err != nil {
 		return nil, err
 	}
-	d, err := decode.New(tok)
-	if err != nil && stored && tokenizer == "" {
+	d := decode.New(tok)
+	if !d.Known() && stored && tokenizer == "" {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, exit.Usagef("%s: rollout cannot split the text of this model into messages, because %w", place.Dir, err)
+	if !d.Known() {
+		err := exit.Usagef("%s: rollout cannot split the text of this model into messages, because %w", place.Dir, decode.ErrForm)
+		return nil, exit.Hint(err, "--to jsonl exports the tokens; a run that is collected with output.messages: true stores its messages")
 	}
 	return d, nil
 }

@@ -39,6 +39,7 @@ type Left struct {
 	Filtered  int64 // rows with keep=false
 	Short     int64 // rows without a token before the first trained token, for tinker
 	Textless  int64 // samples whose messages are missing or have an unknown form
+	Roleless  int64 // messages whose role is not known
 	OddGroups int64 // groups that slime cannot tell from their positions
 }
 
@@ -54,6 +55,13 @@ func (l *Left) Complaints(f Format) (lines []string) {
 	add(l.Filtered, "row", "keep=false: the filter of the run excluded them from training")
 	add(l.Short, "row", "without a token before the first trained token")
 	add(l.Textless, "sample", "its messages are not stored or have an unknown form; with --tokenizer, the text comes from the tokens")
+	if l.Roleless > 0 {
+		role := decode.Unknown
+		if f == ATIF {
+			role = decode.User
+		}
+		lines = append(lines, fmt.Sprintf("%s with the role %s: no mark of the chat template begins their text", format.Plural(l.Roleless, "message"), role))
+	}
 	if l.OddGroups > 0 {
 		lines = append(lines, fmt.Sprintf("%s without exactly one row per sample (failures, forks or rows without a reward): without --custom-reward-post-process-path, slime normalizes the rewards of the whole file as one group",
 			format.Plural(l.OddGroups, "group")))
@@ -86,7 +94,7 @@ type Writer interface {
 func NewWriter(f Format, w io.Writer, o Options, left *Left) (Writer, error) {
 	switch f {
 	case ATIF:
-		return &atifWriter{w: w, options: o}, nil
+		return &atifWriter{w: w, options: o, left: left}, nil
 	case OpenAIMessages:
 		return &messagesWriter{w: w, options: o, left: left}, nil
 	case Tinker:

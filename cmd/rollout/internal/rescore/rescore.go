@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/decode"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
@@ -149,7 +150,7 @@ func (r *Rescore) openScorer() (err error) {
 		return err
 	}
 	programs := c.Reward.Programs() > 0
-	r.decoder, r.workers = decoder{tok: m.Tokenizer, conversation: programs}, runtime.GOMAXPROCS(0)
+	r.decoder, r.workers = decoder{tokens: decode.New(m.Tokenizer), conversation: programs}, runtime.GOMAXPROCS(0)
 	if programs { // while a worker waits for a program, another one decodes
 		r.workers = max(r.workers, c.Reward.Processes+1)
 	}
