@@ -52,8 +52,8 @@ func (p *program) exportCmd() *cobra.Command {
 
 The text of atif, hf-traces and openai-messages comes from the tokens of the row, and needs
 the run's tokenizer. Without a tokenizer, hf-traces and openai-messages use the messages that
-the run stored (output.messages). Tool calls in the form of Qwen and Hermes become tool_calls;
-others stay text.
+the run stored (output.messages). Tool calls that can be parsed become tool_calls; others stay
+text. Text whose role is not known has the role unknown (in atif: user).
 
 slime and tinker contain only rows for training: rows with a reward and without keep=false.
 They contain advantages, as rollout.to_slime and rollout.to_tinker do. slime writes one
@@ -154,7 +154,7 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 
 // sayExported reports what an export contains, and what it leaves out.
 func (p *program) sayExported(o *exportOptions, left *handover.Left, rewards *runfolder.Rewards, n int64) {
-	for _, line := range left.Complaints() {
+	for _, line := range left.Complaints(handover.Format(o.to)) {
 		p.say("%s", line)
 	}
 	if rewards != nil && o.kind != "failures" {

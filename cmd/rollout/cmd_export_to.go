@@ -144,28 +144,32 @@ func readRewards(ctx context.Context, logs []*runs.Log) (handover.Rewards, error
 // decoder returns the decoder of the run's tokens. It returns nil if the format can use the messages that the
 // run stored. Nothing has been written before.
 func (p *program) decoder(run *runs.Run, logs []*runs.Log, f handover.Format, tokenizer string) (*decode.Decoder, error) {
-	key, path, digest := "tokenizer", run.Info.TokenizerPath(run.Dir), run.Info.Model.Tokenizer()
+	place, err := run.TokenizerPlace()
+	if err != nil {
+		return nil, err
+	}
 	if tokenizer != "" { // another tokenizer would give another text
-		key, path = "--tokenizer", tokenizer
+		place = model.Place{Key: "--tokenizer", Dir: tokenizer, Tokenizer: place.Tokenizer}
 	}
 	stored := f != handover.ATIF && storesMessages(logs)
-	if path == "" {
+	if place.Dir == "" {
 		if stored {
 			return nil, nil
 		}
 		err := exit.Usagef("%s contains text, but %s has no tokenizer to decode its tokens", f, run.Location)
 		return nil, exit.Hint(err, "pass the folder of the model's tokenizer with --tokenizer")
 	}
-	tok, err := model.LoadExact(key, path, digest)
+	tok, err := place.LoadTokenizer()
 	if err != nil {
 		return nil, err
 	}
-	d, err := decode.New(tok)
-	if err != nil && stored && tokenizer == "" {
+	d := decode.New(tok)
+	if !d.Known() && stored && tokenizer == "" {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, exit.Usagef("%s: rollout cannot split the text of this model into messages, because %w", path, err)
+	if !d.Known() {
+		err := exit.Usagef("%s: rollout cannot split the text of this model into messages, because %w", place.Dir, decode.ErrForm)
+		return nil, exit.Hint(err, "--to jsonl exports the tokens; a run that is collected with output.messages: true stores its messages")
 	}
 	return d, nil
 }

@@ -305,26 +305,28 @@ func (p *program) tokenizer(run *runs.Run, dir string) (*bpe.Tokenizer, error) {
 	case noTokenizer:
 		return nil, nil
 	}
-	return model.LoadExact("--tokenizer", dir, "")
+	return model.LoadExact("--tokenizer", dir)
 }
 
-// runTokenizer returns the run's own tokenizer. It returns nil if the tokenizer is no longer at its
-// recorded path, and reports the reason.
+// runTokenizer returns the run's own tokenizer. It returns nil if the tokenizer cannot be used, and reports the
+// reason.
 func (p *program) runTokenizer(run *runs.Run) *bpe.Tokenizer {
-	path, digest := run.Info.TokenizerPath(run.Dir), run.Info.Model.Tokenizer()
-	if digest == "" {
+	if run.Info.Model.Tokenizer() == "" {
 		return nil
 	}
-	if path == "" {
-		p.say("showing tokens as ids: the run's tokenizer is no longer at its recorded path; use --tokenizer DIR")
-		return nil
+	place, err := run.TokenizerPlace()
+	var tokenizer *bpe.Tokenizer
+	if err == nil && place.Dir != "" {
+		tokenizer, err = place.LoadTokenizer()
 	}
-	tokenizer, err := model.LoadExact("tokenizer", path, digest)
-	if err != nil {
+	switch {
+	case err != nil:
 		p.say("showing tokens as ids: %v; pass another tokenizer with --tokenizer DIR", err)
-		return nil
+	case tokenizer == nil:
+		p.say("showing tokens as ids: the run's tokenizer is no longer at its recorded path; use --tokenizer DIR")
+	default:
+		p.say("showing tokens as text with the run's tokenizer %s; --tokenizer none shows ids", place.Dir)
 	}
-	p.say("showing tokens as text with the run's tokenizer %s; --tokenizer none shows ids", path)
 	return tokenizer
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/decode"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
@@ -189,7 +190,8 @@ done
 }
 
 // A scorer gets the same fields as at collection: of forks, of samples with tool calls, and of samples that the token
-// limit cut. The conversation has the same bytes if the rows store it.
+// limit cut. The conversation has the same bytes if the rows store
+// it. Otherwise it comes from the tokens, and has the same roles, texts and calls.
 func TestRescoreSeesTheSame(t *testing.T) {
 	t.Parallel()
 	script := killScript()
@@ -221,13 +223,9 @@ func TestRescoreSeesTheSame(t *testing.T) {
 		log.UseScores(must(sink.ReadScores(nil, dir, "", ""))(t))
 		for s := range log.Shards(sink.KindData) {
 			for r := range each(t, log.Rows(s)) {
-				was, now := given[r.SampleKey], decoded(t, *r.RewardDetails)
-				if !messages {
-					if list, ok := now["conversation"].([]any); !ok || len(list) < 2 {
-						t.Fatalf("conversation %v", now["conversation"])
-					}
-					delete(was, "conversation")
-					delete(now, "conversation")
+				was, now := maps.Clone(given[r.SampleKey]), decoded(t, *r.RewardDetails)
+				if !messages { // the server has other names for the members, and does not return its own system message
+					was["conversation"], now["conversation"] = conversationOf(t, was["conversation"]), conversationOf(t, now["conversation"])
 				}
 				for _, name := range []string{"output", "text", "reasoning"} { // an engine's text can begin or end with space
 					was[name], now[name] = strings.TrimSpace(was[name].(string)), strings.TrimSpace(now[name].(string))
@@ -238,6 +236,37 @@ func TestRescoreSeesTheSame(t *testing.T) {
 			}
 		}
 	}
+}
+
+// conversationOf returns the roles, the texts and the calls of a conversation without its system message.
+func conversationOf(t *testing.T, conversation any) (all []string) {
+	t.Helper()
+	text := string(must(json.Marshal(conversation))(t))
+	messages, err := decode.Stored(text)
+	if err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	for _, m := range messages {
+		if m.Role == decode.System {
+			continue
+		}
+		line := m.Role
+		switch {
+		case m.Role == decode.Tool: // the server adds a status and the time
+			var result struct{ Message string }
+			if json.Unmarshal([]byte(m.Content), &result) == nil {
+				m.Content = result.Message
+			}
+			line += ": " + m.Content
+		case len(m.Calls) == 0: // the server drops text before a call
+			line += ": " + strings.TrimSpace(m.Content)
+		}
+		for _, c := range m.Calls {
+			line += fmt.Sprintf(" %s(%s)", c.Name, c.Arguments)
+		}
+		all = append(all, line)
+	}
+	return all
 }
 
 func decoded(t *testing.T, text string) (fields map[string]any) {

@@ -23,6 +23,7 @@ from made import Run, Sample
 from waiting import PATIENCE
 
 import rollout
+from rollout.errors import CorruptError
 from rollout.runs import entries, follow
 from rollout.runs.shards import Files
 
@@ -466,3 +467,25 @@ def test_the_block_of_the_page(own: Bucket, written: dict[str, Path]) -> None:
     exec(block.replace("duckdb.sql(", "mean = duckdb.sql("), names)
     assert len(names["rows"]) == len(names["hf"]) == sum(len(g.rows) for g in names["dataset"])
     assert names["mean"].fetchall()[0][0] == pytest.approx(names["rows"]["reward"].to_numpy().mean())
+
+
+def test_a_row_is_decoded_with_the_copy_in_the_bucket(
+    own: Bucket, collect: Callable[..., Path], run_program: Callable[..., str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    pytest.importorskip("tokenizers")
+    shutil.copytree(Path(__file__).parents[3] / "collector" / "letta" / "lettasim" / "model", tmp_path / "model")
+    (tmp_path / "model" / "additional_chat_templates").mkdir()
+    shutil.copy(tmp_path / "model" / "chat_template.jinja", tmp_path / "model" / "additional_chat_templates" / "tool_use.jinja")
+    run = collect("--samples", "1", "--tokenizer", tmp_path / "model", simulate=("--input-ids", "--scripted", "2"))
+    want = [row.messages() for group in rollout.Dataset(run) for row in group.rows]
+    url = own.upload(run)
+    here = {"cwd": tmp_path, "env": {**environment, **KEYS}}
+    exported = [json.loads(line)["messages"] for line in run_program("export", url, "--to", "openai-messages", **here).splitlines()]
+    assert [row.messages() for group in rollout.Dataset(url) for row in group.rows] == want == exported
+    (file,) = run.glob("tokenizer/*/additional_chat_templates/tool_use.jinja")
+    file.chmod(0o644)
+    file.write_bytes(file.read_bytes() + b" ")
+    changed = own.upload(run)
+    with pytest.raises(CorruptError, match=r"s3://bucket/.*/tokenizer/\w+: the run's copy of its tokenizer has changed: the files have sha256 \w{12}, want \w{12}; "):
+        rollout.decode(rollout.Dataset(changed)[0].rows[0])
+    run_program("export", changed, "--to", "openai-messages", status=9, **here)

@@ -144,7 +144,7 @@ def test_without_a_tokenizer_there_are_no_examples(collect: Callable[..., Path],
     assert rollout.log_to(run, "wandb", examples=1) == 2
     assert [text for _, _, text in recorded[0].sent] == [None, None]
     assert [r.message for r in caplog.records if "no examples" in r.message] == [
-        f"no examples are sent: {run}: the run has no copy of its tokenizer, and its settings name none: pass tokenizer=, the folder of the model"
+        f"no examples are sent: {run}: the run has no copy of its tokenizer: pass tokenizer=, the folder of the model"
     ]
 
 

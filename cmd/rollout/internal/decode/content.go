@@ -1,21 +1,19 @@
 package decode
 
 import (
-	"encoding/json"
 	"regexp"
 	"strconv"
 	"strings"
-
-	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// The text around tool calls and results. Templates of many families use it.
-var (
-	toolCall     = regexp.MustCompile(`(?s)<tool_call>(.*?)</tool_call>`)
-	toolResponse = regexp.MustCompile(`(?s)<tool_response>(.*?)</tool_response>`)
-)
-
-const thinkEnd = "</think>"
+// thinking lists the texts around the reasoning of an answer.
+var thinking = [][2]string{
+	{"<think>", "</think>"},
+	{"[THINK]", "[/THINK]"},
+	{"<seed:think>", "</seed:think>"},
+	{"<|START_THINKING|>", "<|END_THINKING|>"},
+	{"<|channel>thought", "<channel|>"},
+}
 
 // finish splits the text of the messages into reasoning, calls and results, and links results to calls.
 func (p *parser) finish() []Message {
@@ -24,12 +22,15 @@ func (p *parser) finish() []Message {
 	for _, m := range p.all {
 		switch m.Role {
 		case Assistant:
-			m.split(&calls)
+			m.split(p.form, &calls)
+			if n := len(all); n > 0 && p.form != nil && p.form.harmony && m.continues(&all[n-1]) {
+				m.Reasoning = all[n-1].Reasoning
+				all = all[:n-1]
+			}
 			all = append(all, m)
-		case User, Tool:
+		case User, Tool, System:
 			all = append(all, m.results()...)
 		default:
-			m.Content = strings.TrimLeft(m.Content, "\n")
 			all = append(all, m)
 		}
 	}
@@ -37,66 +38,81 @@ func (p *parser) finish() []Message {
 	return all
 }
 
-// split moves the reasoning and the tool calls out of the content. A call that is not valid JSON stays.
-func (m *Message) split(calls *int) {
-	text := m.Content
-	if think, after, ok := strings.Cut(text, thinkEnd); ok {
-		m.Reasoning, text = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(think), "<think>")), after
-	} else if think, ok := strings.CutPrefix(strings.TrimSpace(text), "<think>"); ok { // cut off
-		m.Reasoning, text = strings.TrimSpace(think), ""
+// continues reports whether the message before is the reasoning of this one. In the harmony form, an answer in a
+// prompt is one message per channel.
+func (m *Message) continues(before *Message) bool {
+	return before.Role == Assistant && before.Span < 0 && m.Span < 0 && m.Reasoning == "" && before.Reasoning != "" && before.Content == "" && len(before.Calls) == 0
+}
+
+// split moves the reasoning and the tool calls out of the content. A call that cannot be parsed stays.
+func (m *Message) split(f *form, calls *int) {
+	if f != nil && f.harmony {
+		m.harmony(calls)
+		return
 	}
-	text = toolCall.ReplaceAllStringFunc(text, func(block string) string {
-		name, arguments, ok := parseCall(toolCall.FindStringSubmatch(block)[1])
-		if !ok {
-			return block
+	text := m.Content
+	for _, mark := range thinking {
+		if think, after, ok := strings.Cut(text, mark[1]); ok {
+			m.Reasoning, text = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(think), mark[0])), after
+			break
 		}
-		*calls++
-		m.Calls = append(m.Calls, Call{"call_" + strconv.Itoa(*calls), name, arguments})
-		return ""
-	})
+		if think, ok := strings.CutPrefix(strings.TrimSpace(text), mark[0]); ok { // cut off
+			m.Reasoning, text = strings.TrimSpace(think), ""
+			break
+		}
+	}
+	for _, s := range callSyntax {
+		text = s.pattern.ReplaceAllStringFunc(text, func(block string) string {
+			found := s.parse(s.pattern.FindStringSubmatch(block)[1])
+			if len(found) == 0 {
+				return block
+			}
+			m.add(found, calls)
+			return ""
+		})
+	}
+	if f != nil && f.bareCalls && len(m.Calls) == 0 {
+		if call := bareCall(text); call != nil {
+			m.add(call, calls)
+			text = ""
+		}
+	}
 	m.Content = strings.TrimSpace(text)
 }
 
-// parseCall parses a call such as {"name": "add", "arguments": {"a": 1}}.
-func parseCall(text string) (name, arguments string, ok bool) {
-	var call struct {
-		Name       string          `json:"name"`
-		Arguments  json.RawMessage `json:"arguments"`
-		Parameters json.RawMessage `json:"parameters"` // of Llama
+// add adds calls, and gives them their IDs.
+func (m *Message) add(found []Call, calls *int) {
+	for _, c := range found {
+		*calls++
+		c.ID = "call_" + strconv.Itoa(*calls)
+		m.Calls = append(m.Calls, c)
 	}
-	if strictjson.Check(text, strictjson.Options{}) != nil || json.Unmarshal([]byte(text), &call) != nil || call.Name == "" {
-		return "", "", false
-	}
-	if call.Arguments == nil {
-		call.Arguments = call.Parameters
-	}
-	arguments, ok = object(call.Arguments)
-	return call.Name, arguments, ok
 }
 
-// object returns a JSON object. The raw value can also be a string that contains the object, or be missing.
-func object(raw json.RawMessage) (string, bool) {
-	text := strings.TrimSpace(string(raw))
-	if strings.HasPrefix(text, `"`) {
-		if json.Unmarshal(raw, &text) != nil {
-			return "", false
-		}
-		text = strings.TrimSpace(text)
-	}
-	if text == "" {
-		return "{}", true
-	}
-	if !strings.HasPrefix(text, "{") || strictjson.Check(text, strictjson.Options{}) != nil || !json.Valid([]byte(text)) {
-		return "", false
-	}
-	return text, true
-}
+// The text around the results of tools.
+var (
+	toolResponse  = regexp.MustCompile(`(?s)<tool_response>(.*?)</tool_response>`)
+	mistralResult = regexp.MustCompile(`(?s)^(?:\s*\{"content": (.*), "call_id": "[^"]*"\}|[0-9A-Za-z]*\[TOOL_CONTENT\](.*))$`)
+	commandResult = regexp.MustCompile(`(?s)^<\|START_TOOL_RESULT\|>(.*)<\|END_TOOL_RESULT\|>$`)
+	kimiResult    = regexp.MustCompile(`^## Return of [^\n]*\n`)
+)
 
 // results splits a message that contains only results of tools into one message per result.
 func (m *Message) results() []Message {
 	m.Content = strings.TrimLeft(m.Content, "\n")
+	if kimi := kimiResult.FindString(m.Content); kimi != "" && m.Role != User {
+		m.Role, m.Content = Tool, m.Content[len(kimi):]
+	}
+	if found := commandResult.FindStringSubmatch(m.Content); found != nil && m.Role == System {
+		m.Role, m.Content = Tool, found[1]
+	}
+	if m.Role == Tool {
+		if found := mistralResult.FindStringSubmatch(m.Content); found != nil {
+			m.Content = found[1] + found[2]
+		}
+	}
 	found := toolResponse.FindAllStringSubmatch(m.Content, -1)
-	if len(found) == 0 || strings.TrimSpace(toolResponse.ReplaceAllString(m.Content, "")) != "" {
+	if m.Role == System || len(found) == 0 || strings.TrimSpace(toolResponse.ReplaceAllString(m.Content, "")) != "" {
 		return []Message{*m}
 	}
 	var all []Message

@@ -9,7 +9,7 @@ import (
 
 // A Message is one message of a conversation.
 type Message struct {
-	Role      string // System, User, Assistant or Tool
+	Role      string // System, User, Assistant, Tool or Unknown
 	Content   string
 	Reasoning string // of an assistant; empty if there is none
 	Calls     []Call // of an assistant
@@ -36,6 +36,7 @@ type parser struct {
 	// head is true while the name of a role is expected. The end of the name is the mark's head.
 	head bool
 	mark mark
+	span tokenize.Role // of the token
 }
 
 // Messages returns the messages of the row. Every assistant span becomes one message, even if it has no
@@ -44,10 +45,10 @@ func (d *Decoder) Messages(r *sink.StoredRow) []Message {
 	p := &parser{Decoder: d}
 	for k, role := range r.TurnRoles {
 		ids := r.InputIDs[r.TurnOffsets[k]:r.TurnOffsets[k+1]]
-		if tokenize.Role(role) == tokenize.RoleAssistant {
+		if p.span = tokenize.Role(role); p.span == tokenize.RoleAssistant {
 			p.sampled(k, ids)
 		} else {
-			p.context(tokenize.Role(role), ids)
+			p.context(ids)
 		}
 	}
 	p.close()
@@ -58,7 +59,7 @@ func (d *Decoder) Messages(r *sink.StoredRow) []Message {
 // ends the message. Some models stop at the mark that begins the next message; the span after it determines
 // the role of that message.
 func (p *parser) sampled(span int, ids []int32) {
-	p.endHead()
+	p.endHead("")
 	if p.open == nil || p.open.Role != Assistant || p.open.Span >= 0 {
 		p.close()
 		p.open = &Message{Role: Assistant, Span: -1}
@@ -73,7 +74,7 @@ func (p *parser) sampled(span int, ids []int32) {
 }
 
 // context adds the tokens of another span.
-func (p *parser) context(role tokenize.Role, ids []int32) {
+func (p *parser) context(ids []int32) {
 	for _, id := range ids {
 		m, ok := p.marks[id]
 		switch {
@@ -83,12 +84,15 @@ func (p *parser) context(role tokenize.Role, ids []int32) {
 			p.close()
 			p.open, p.head, p.mark = &Message{Role: m.role, Span: -1}, m.head != "", m
 		case p.head && (p.heads[id] || p.mark.head == "\n" && p.lineEnds(id)):
-			p.endHead()
-		case p.open == nil && strings.TrimSpace(Text(p.tok, []int32{id})) == "":
+			p.endHead("<|message|>")
+		case (p.open == nil || p.open.Span >= 0) && strings.TrimSpace(p.Decoder.text([]int32{id})) == "":
 			// the white space between two messages
 		default:
+			if p.open != nil && p.open.Span >= 0 {
+				p.close() // the template adds no text to an answer
+			}
 			if p.open == nil {
-				p.open = &Message{Role: outside(role), Span: -1}
+				p.open, p.mark = &Message{Role: p.outside(), Span: -1}, mark{}
 			}
 			p.text = append(p.text, id)
 		}
@@ -96,13 +100,15 @@ func (p *parser) context(role tokenize.Role, ids []int32) {
 }
 
 // outside returns the role of text that no mark begins.
-func outside(role tokenize.Role) string {
-	switch role {
+func (p *parser) outside() string {
+	switch p.span {
 	case tokenize.RoleTool:
 		return Tool
-	case tokenize.RoleUser, tokenize.RoleAssistant, tokenize.RolePrompt:
+	case tokenize.RoleUser:
+		return User
+	case tokenize.RoleAssistant, tokenize.RolePrompt:
 	}
-	return User
+	return Unknown
 }
 
 // lineEnds reports whether a token in the name of a role contains a line break. The text after the break
@@ -118,27 +124,54 @@ func (p *parser) lineEnds(id int32) bool {
 	return true
 }
 
-// endHead sets the role of the open message from the tokens of its head.
-func (p *parser) endHead() {
+// names maps the names of roles in templates and in APIs to roles.
+var names = map[string]string{
+	"system": System, "developer": System, "user": User, "assistant": Assistant, "model": Assistant,
+	"tool": Tool, "ipython": Tool, "observation": Tool, "function": Tool, "tool_response": Tool,
+	"available_tools": System, "tool_declare": System,
+}
+
+// endHead sets the role of the open message from the tokens of its head. In the harmony form, an answer keeps its
+// head, with the mark that ended it; see Message.harmony.
+func (p *parser) endHead(mark string) {
 	if !p.head {
 		return
 	}
-	name, rest, _ := strings.Cut(Text(p.tok, p.text), "\n")
+	head := p.Decoder.text(p.text)
 	p.text, p.head = p.text[:0], false
-	p.open.Content = rest
-	if p.open.Role = names[strings.TrimSpace(name)]; p.open.Role == "" {
-		p.open.Role = Tool
+	if p.form.harmony {
+		p.open.Role = p.named(harmonyRole(head))
+		if p.open.Role == Assistant {
+			p.open.Content = head + mark
+		}
+		return
 	}
+	name, rest, _ := strings.Cut(head, "\n")
+	p.open.Role, p.open.Content = p.named(name), rest
+}
+
+// named returns the role with a name. Kimi K2 begins the result of a tool with the mark of the system and the name of
+// the tool.
+func (p *parser) named(name string) string {
+	if role := names[strings.TrimSpace(name)]; role != "" {
+		return role
+	}
+	if p.mark.role != "" {
+		return p.mark.role
+	}
+	return p.outside()
 }
 
 // close ends the open message.
 func (p *parser) close() {
-	p.endHead()
+	p.endHead("")
 	if p.open == nil {
 		return
 	}
-	p.open.Content += Text(p.tok, p.text)
+	p.open.Content += p.Decoder.text(p.text)
 	p.text = p.text[:0]
-	p.all = append(p.all, *p.open)
+	if !p.mark.maybe || p.open.Span >= 0 || strings.TrimSpace(p.open.Content) != "" {
+		p.all = append(p.all, *p.open)
+	}
 	p.open = nil
 }

@@ -2,6 +2,18 @@ package decode
 
 import "github.com/rollout-rl/rollout/cmd/rollout/internal/rowjson"
 
+// AppendJSON appends the messages as an array.
+func AppendJSON(b []byte, all []Message) []byte {
+	b = append(b, '[')
+	for i := range all {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = all[i].AppendJSON(b)
+	}
+	return append(b, ']')
+}
+
 // AppendJSON appends the message in the form of OpenAI's Chat Completions API.
 func (m *Message) AppendJSON(b []byte) []byte {
 	b = append(append(append(b, `{"role":"`...), m.Role...), '"')

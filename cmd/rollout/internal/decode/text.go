@@ -1,6 +1,10 @@
 package decode
 
-import "github.com/rollout-rl/rollout/tokenize/bpe"
+import (
+	"strings"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+)
 
 // Text returns the text of the ids, as an engine prints it: without special tokens. An id from the
 // padded vocabulary has no text.
@@ -15,4 +19,23 @@ func Text(tok *bpe.Tokenizer, ids []int32) string {
 		ids = ids[min(n+1, len(ids)):]
 	}
 	return string(b)
+}
+
+// Answer returns the text that the model wrote, without calls of tools. The last call can be cut off.
+func (d *Decoder) Answer(ids []int32) string {
+	full := d.text(ids)
+	if d.form != nil && (d.form.harmony || d.form.bareCalls) {
+		m := Message{Content: full}
+		if m.split(d.form, new(int)); m.Content == "" && len(m.Calls) > 0 {
+			return ""
+		}
+	}
+	cut := callBlocks.ReplaceAllString(full, "")
+	if cut == full {
+		return strings.TrimSpace(Text(d.tok, ids))
+	}
+	for _, piece := range d.kept { // the text of an engine lacks special tokens
+		cut = strings.ReplaceAll(cut, piece, "")
+	}
+	return strings.TrimSpace(cut)
 }

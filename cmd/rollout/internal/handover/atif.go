@@ -25,6 +25,7 @@ type atifWriter struct {
 	flat
 	w       io.Writer
 	options Options
+	left    *Left
 	buf     []byte
 }
 
@@ -39,6 +40,7 @@ func (a *atifWriter) Write(r *sink.StoredRow) (bool, error) {
 	}
 	b = append(b, `},"steps":[`...)
 	messages := a.options.Decoder.Messages(r)
+	a.left.countRoles(messages)
 	steps, prompt, sampled := 0, 0, 0
 	for len(messages) > 0 {
 		m, results := messages[0], 0
@@ -91,8 +93,11 @@ func endOfSampled(r *sink.StoredRow) int32 {
 func appendStep(b []byte, r *sink.StoredRow, id int, m *decode.Message, results []decode.Message) []byte {
 	b = appendInt(append(b, `{"step_id":`...), id)
 	source := m.Role
-	if m.Role == decode.Assistant {
+	switch m.Role {
+	case decode.Assistant:
 		source = "agent"
+	case decode.Unknown: // ATIF has no source for it
+		source = decode.User
 	}
 	b = append(append(append(b, `,"source":"`...), source...), '"')
 	b = rowjson.AppendText(append(b, `,"message":`...), m.Content)

@@ -224,11 +224,11 @@ func TestSlimeOrder(t *testing.T) {
 // TestComplaints checks that everything that is left out is reported once.
 func TestComplaints(t *testing.T) {
 	t.Parallel()
-	all := Left{1, 1, 1, 1, 1, 1}
-	if got := all.Complaints(); len(got) != 6 {
+	all := Left{1, 1, 1, 1, 1, 1, 1}
+	if got := all.Complaints(Slime); len(got) != 7 {
 		t.Errorf("%q", got)
 	}
-	if got := new(Left).Complaints(); got != nil {
+	if got := new(Left).Complaints(Slime); got != nil {
 		t.Errorf("%q", got)
 	}
 }

@@ -37,10 +37,11 @@ type Left struct {
 	Filtered int64 // rows with keep=false
 	Short    int64 // rows without a token before the first token to train on
 	Textless int64 // samples whose messages are missing or have an unknown form
+	Roleless int64 // messages whose role is not known
 }
 
 // Complaints returns one line per reason for which something is left out.
-func (l *Left) Complaints() (lines []string) {
+func (l *Left) Complaints(f Format) (lines []string) {
 	add := func(n int64, what, why string) {
 		if n > 0 {
 			lines = append(lines, fmt.Sprintf("not exported: %s (%s)", format.Plural(n, what), why))
@@ -52,6 +53,13 @@ func (l *Left) Complaints() (lines []string) {
 	add(l.Filtered, "row", "keep=false: the filter of the run excluded them from training")
 	add(l.Short, "row", "without a token before the first token to train on")
 	add(l.Textless, "sample", "its messages are not stored or have an unknown form; with --tokenizer, the text comes from the tokens")
+	if l.Roleless > 0 {
+		role := decode.Unknown
+		if f == ATIF {
+			role = decode.User
+		}
+		lines = append(lines, fmt.Sprintf("%s with the role %s: no mark of the chat template begins their text", format.Plural(l.Roleless, "message"), role))
+	}
 	return lines
 }
 
@@ -80,7 +88,7 @@ type Writer interface {
 func NewWriter(f Format, w io.Writer, o Options, left *Left) (Writer, error) {
 	switch f {
 	case ATIF:
-		return &atifWriter{w: w, options: o}, nil
+		return &atifWriter{w: w, options: o, left: left}, nil
 	case OpenAIMessages:
 		return &messagesWriter{w: w, options: o, left: left}, nil
 	case Tinker:

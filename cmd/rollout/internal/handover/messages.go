@@ -17,11 +17,22 @@ type conversation struct {
 	stored   bool // the messages come from the column messages and describe the whole sample
 }
 
+// countRoles counts the messages whose role is not known.
+func (l *Left) countRoles(all []decode.Message) {
+	for i := range all {
+		if all[i].Role == decode.Unknown {
+			l.Roleless++
+		}
+	}
+}
+
 // conversationOf returns the conversation of a row. Without a decoder, it returns the stored conversation of
 // the sample for the first row of the sample, and false for its other rows.
 func conversationOf(r *sink.StoredRow, d *decode.Decoder, left *Left) (c conversation, ok bool) {
 	if d != nil {
-		return conversation{r, d.Messages(r), false}, true
+		messages := d.Messages(r)
+		left.countRoles(messages)
+		return conversation{r, messages, false}, true
 	}
 	if r.SegmentIndex != 0 {
 		return c, false

@@ -117,11 +117,7 @@ func storedOf(tb testing.TB, samples []*tokenize.Sample) (all []*sink.StoredSamp
 
 func decoderOf(tb testing.TB) *decode.Decoder {
 	tb.Helper()
-	d, err := decode.New(bpetest.Tokenizer(tb, "qwen3"))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return d
+	return decode.New(bpetest.Tokenizer(tb, "qwen3"))
 }
 
 // exported returns what a format makes of the samples.

@@ -55,31 +55,6 @@ func (f *Files) read(name string) ([]byte, error) {
 	return b, nil
 }
 
-// CheckKept checks that a folder has the files that [Files.Copy] wrote to it. The name of the folder is the
-// digest of the files. It returns an error if they differ or cannot be read.
-func CheckKept(dir string) error {
-	f := &Files{from: open(dir)}
-	err := fs.WalkDir(f.from.FS, ".", func(name string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		if !strings.Contains(name, "/") {
-			name = strings.TrimSuffix(name, endings[0])
-		}
-		f.names = append(f.names, name)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	slices.Sort(f.names)
-	digest, err := f.sum()
-	if want := filepath.Base(dir); err == nil && digest != want {
-		return fmt.Errorf("the files have sha256 %.12s, want %.12s", digest, want)
-	}
-	return err
-}
-
 // packBytes is the size above which Copy compresses a file. A tokenizer.json shrinks to about a fifth.
 const packBytes = 64 << 10
 

@@ -126,18 +126,21 @@ type Speller func(id int32) string
 // Decimal formats a token as its id.
 func Decimal(id int32) string { return strconv.Itoa(int(id)) }
 
-// LoadExact returns the tokenizer in dir. It fails if the tokenizer's digest differs from the
-// parameter digest, unless that parameter is empty. Errors begin with key. If different versions of
-// the transformers library load different tokenizers, LoadExact uses the first tokenizer that it
-// accepts.
-func LoadExact(key, dir, digest string) (*bpe.Tokenizer, error) {
-	first, err := LoadTokenizer(key, dir, true, nil)
+// LoadExact returns the tokenizer in dir. If different versions of the transformers library load different
+// tokenizers, LoadExact uses the first tokenizer. Errors begin with key.
+func LoadExact(key, dir string) (*bpe.Tokenizer, error) {
+	return (&Place{Key: key, Dir: dir}).LoadTokenizer()
+}
+
+// loadExact loads the tokenizer with the digest, or the first tokenizer if the digest is empty.
+func loadExact(key, dir string, files *source, digest string) (*bpe.Tokenizer, error) {
+	first, err := loadTokenizer(key, dir, files, true, nil)
 	if err != nil && !errors.Is(err, bpe.ErrUnsupported) {
 		return nil, err
 	}
 	accepts := func(t *bpe.Tokenizer) bool { return t != nil && (digest == "" || t.Digest() == digest) }
 	for releases := chat.AllTransformers(); !accepts(first) && len(releases) > 0; releases = releases[1:] {
-		if t, no := LoadTokenizer(key, dir, true, releases[:1]); no == nil && (first == nil || accepts(t)) {
+		if t, no := loadTokenizer(key, dir, files, true, releases[:1]); no == nil && (first == nil || accepts(t)) {
 			first = t
 		}
 	}
@@ -145,22 +148,9 @@ func LoadExact(key, dir, digest string) (*bpe.Tokenizer, error) {
 	case first == nil:
 		return nil, err
 	case !accepts(first):
-		return nil, exit.Usagef("the tokenizer in %s is not the run's tokenizer (its sha256 is %.12s, but the run has %.12s)", dir, first.Digest(), digest)
+		return nil, another("tokenizer", dir, first.Digest(), digest)
 	}
 	return first, nil
-}
-
-// LoadRun is like Load for the model of a run whose tokenizer has the digest; see LoadExact. If digest is
-// empty, the tokenizer must be the same for all releases.
-func LoadRun(key, dir, digest string, releases []chat.Transformers) (*prompt.Model, error) {
-	if digest == "" {
-		return Load(key, dir, true, releases)
-	}
-	tokenizer, err := LoadExact(key, dir, digest)
-	if err != nil {
-		return nil, err
-	}
-	return loadRest(key, dir, open(dir), tokenizer)
 }
 
 // SpellerOf returns a Speller for a tokenizer. The Speller shows a space as ·, and escapes line

@@ -3,21 +3,18 @@ package rescore
 import (
 	"encoding/json"
 	"errors"
-	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/decode"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
-	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
 // A decoder turns the rows of a sample into what a scorer sees at collection. The text comes from the
 // tokens of the rows.
 type decoder struct {
-	tok *bpe.Tokenizer
+	tokens *decode.Decoder
 	// conversation is true if the scorer reads the conversation.
 	conversation bool
 }
@@ -25,12 +22,8 @@ type decoder struct {
 // errLost means that the tokens of the last call are in no row.
 var errLost = errors.New("the tokens of the model's last call are lost, so its answer is unknown")
 
-// toolCalls matches the tool calls that servers remove from the text of an answer, as package reasoning does. The
-// last one can be cut.
-var toolCalls = regexp.MustCompile(`(?s)<tool_call>.*?(?:</tool_call>|$)`)
-
 // reply returns the reply of a sample, and the call that wrote its text. The rows are all rows of the sample.
-func (d *decoder) reply(t *collector.Task, rows []sink.StoredRow) (*collector.Reply, []tokenize.Call) {
+func (d *decoder) reply(rows []sink.StoredRow) (*collector.Reply, []tokenize.Call) {
 	first := &rows[0]
 	r := &collector.Reply{AgentID: first.AgentID, Model: first.Model}
 	text, call := d.answer(rows)
@@ -47,7 +40,7 @@ func (d *decoder) reply(t *collector.Task, rows []sink.StoredRow) (*collector.Re
 	case first.Messages != nil:
 		r.Messages = json.RawMessage(*first.Messages)
 	default:
-		r.Messages = d.messages(t, rows)
+		r.Messages = d.messages(rows)
 	}
 	return r, list
 }
@@ -76,7 +69,7 @@ func (d *decoder) answer(rows []sink.StoredRow) (string, *tokenize.Call) {
 			if n < len(r.FinishReasons) {
 				call.FinishReason = r.FinishReasons[n]
 			}
-			if text := strings.TrimSpace(toolCalls.ReplaceAllString(decode.Text(d.tok, call.OutputIDs), "")); text != "" {
+			if text := d.tokens.Answer(call.OutputIDs); text != "" {
 				return text, call
 			}
 			if last == nil {
@@ -97,57 +90,15 @@ func calls(r *sink.StoredRow) (n int) {
 	return n
 }
 
-type message struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
-}
-
-// roles are the roles in a rebuilt conversation. A prompt span that begins a further row contains the history once
-// more; only its part after the tokens that it shares with the row before is a message.
-var roles = map[tokenize.Role]string{
-	tokenize.RolePrompt: "prompt", tokenize.RoleAssistant: "assistant", tokenize.RoleTool: "tool", tokenize.RoleUser: "user",
-}
-
-// messages rebuilds the main conversation from the tokens: the messages of the task, and then one message per
-// span.
-func (d *decoder) messages(t *collector.Task, rows []sink.StoredRow) json.RawMessage {
-	var all []message
-	for _, text := range t.Messages {
-		all = append(all, message{"user", text})
-	}
-	var before []int32
+// messages returns the main conversation, decoded from the tokens.
+func (d *decoder) messages(rows []sink.StoredRow) json.RawMessage {
+	var all [][]decode.Message
 	for i := range rows {
-		r := &rows[i]
-		if r.Chain != 0 {
-			continue
+		if rows[i].Chain == 0 {
+			all = append(all, d.tokens.Messages(&rows[i]))
 		}
-		for k, role := range r.TurnRoles {
-			ids := r.InputIDs[r.TurnOffsets[k]:r.TurnOffsets[k+1]]
-			if k == 0 {
-				if before == nil && len(t.Messages) > 0 {
-					continue // the template around the task's messages
-				}
-				ids = ids[common(ids, before):]
-			}
-			if len(ids) > 0 {
-				all = append(all, message{roles[tokenize.Role(role)], decode.Text(d.tok, ids)})
-			}
-		}
-		before = r.InputIDs
 	}
-	raw, err := json.Marshal(all)
-	if err != nil {
-		return nil // cannot happen, because text is valid UTF-8
-	}
-	return raw
-}
-
-// common returns the number of leading ids that are equal.
-func common(a, b []int32) (n int) {
-	for n < len(a) && n < len(b) && a[n] == b[n] {
-		n++
-	}
-	return n
+	return decode.AppendJSON(nil, decode.Merge(all))
 }
 
 // A failedCall is a call of a sample that is in no row.

@@ -3,8 +3,8 @@ package rescore
 import (
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/decode"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
-	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -30,7 +30,7 @@ func TestAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &decoder{tok: m.Tokenizer, conversation: true}
+	d := &decoder{tokens: decode.New(m.Tokenizer), conversation: true}
 	row := func(chain int32, spans ...span) sink.StoredRow {
 		r := sink.StoredRow{Chain: chain, TurnOffsets: []int32{0}}
 		for _, s := range spans {
@@ -66,12 +66,12 @@ func TestAnswer(t *testing.T) {
 		{"a tool call that is cut", []sink.StoredRow{row(0, begin, span{said, "Well <tool_call>{\"na"})}, "Well", "stop", ""},
 		{"no answer to the last message", []sink.StoredRow{row(0, begin, span{said, "It is 5."}, span{asked, "And?"}, span{said, call})}, "", "stop", ""},
 		{"a fork", []sink.StoredRow{row(0, begin, span{said, "First."}), row(0, begin, span{said, call})}, "First.", "stop", ""},
-		{"a fork's conversation", forked, "Second.", "stop", `[{"role":"user","content":"Add."},{"role":"assistant","content":"First"},{"role":"prompt","content":"first, 5"},{"role":"assistant","content":"Second."}]`},
+		{"a fork's conversation", forked, "Second.", "stop", `[{"role":"user","content":"Add."},{"role":"assistant","content":"First"},{"role":"assistant","content":"first, 5Second."}]`},
 		{"a subagent", []sink.StoredRow{row(0, begin, span{said, "Mine."}), row(1, begin, span{said, "Other."})}, "Mine.", "stop", ""},
 		{"an id without a token", []sink.StoredRow{padded}, "It is 5.", "stop", ""},
 		{"the finish reason of the last call", []sink.StoredRow{last}, "Two.", "length", ""},
 	} {
-		r, calls := d.reply(&collector.Task{Messages: []string{"Add."}}, tt.rows)
+		r, calls := d.reply(tt.rows)
 		if r.Text != tt.text || r.Output != tt.text {
 			t.Errorf("%s: text %q, want %q", tt.name, r.Text, tt.text)
 		}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/decode"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
@@ -167,14 +168,17 @@ func (r *Rescore) openScorer() (err error) {
 	if c.Reward.Kind == config.RewardNone {
 		return exit.Hint(exit.Usagef("reward.kind is not set, so there is no scorer"), "pass --reward KIND")
 	}
-	key, path, digest := "tokenizer", r.info.TokenizerPath(r.dir), r.info.Model.Tokenizer()
-	if given := r.loader.ByKey["tokens.tokenizer"]; given.Given() != "" {
-		key, path = "tokens.tokenizer", c.Tokens.Tokenizer
+	place, err := r.info.TokenizerPlace(r.dir, nil)
+	if err != nil {
+		return err
 	}
-	if path == "" {
+	if given := r.loader.ByKey["tokens.tokenizer"]; given.Given() != "" {
+		place = model.Place{Key: "tokens.tokenizer", Dir: c.Tokens.Tokenizer, Tokenizer: place.Tokenizer, Template: place.Template}
+	}
+	if place.Dir == "" {
 		return exit.Hint(exit.Usagef("%s: the run has no tokenizer, which is needed to decode its tokens", r.dir), "pass the folder of the model's tokenizer and chat template with --tokenizer")
 	}
-	m, err := model.LoadRun(key, path, digest, c.Releases())
+	m, err := place.Load(c.Releases())
 	if err != nil {
 		return err
 	}
@@ -186,7 +190,7 @@ func (r *Rescore) openScorer() (err error) {
 		return err
 	}
 	programs := c.Reward.Programs() > 0
-	r.decoder, r.workers = decoder{tok: m.Tokenizer, conversation: programs}, runtime.GOMAXPROCS(0)
+	r.decoder, r.workers = decoder{tokens: decode.New(m.Tokenizer), conversation: programs}, runtime.GOMAXPROCS(0)
 	if programs { // while a worker waits for a program, another one decodes
 		r.workers = max(r.workers, c.Reward.Processes+1)
 	}

@@ -202,7 +202,7 @@ func (r *Rescore) score(ctx context.Context, u *unit) error {
 			lost, _ := collector.Settle(collector.Reward{}, errLost)
 			j.settle(lost)
 		} else {
-			reply, calls := r.decoder.reply(t, j.rows)
+			reply, calls := r.decoder.reply(j.rows)
 			r.scoring.Splitter.Split(reply, calls)
 			group, jobs = append(group, reward.Rollout{Task: t, Reply: reply}), append(jobs, j)
 		}

@@ -21,9 +21,11 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/sink/store"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -273,11 +275,10 @@ type Model struct {
 
 // DescribeModel returns the Model of a tokenizer and a chat template.
 func DescribeModel(m *prompt.Model) *Model {
-	sum := sha256.Sum256([]byte(m.Template.Source()))
 	return &Model{
 		Family: string(m.Tokenizer.Family()), VocabSize: m.Tokenizer.VocabSize(), TokenizerSHA256: m.Tokenizer.Digest(),
 		EngineVocabSize: m.VocabSize, StopIDs: m.StopIDs,
-		ChatTemplate: m.Template.Name(), ChatTemplateSHA256: hex.EncodeToString(sum[:]),
+		ChatTemplate: m.Template.Name(), ChatTemplateSHA256: model.TemplateDigest(m),
 	}
 }
 
@@ -298,13 +299,33 @@ func (m *Model) engine() string {
 	return fmt.Sprintf("vocab_size %d, eos_token_id %v", m.EngineVocabSize, m.StopIDs)
 }
 
-// TokenizerPath returns the run's own copy of its tokenizer. If there is none, it returns the tokenizer
-// folder of the last invocation, or "" if that folder no longer exists. A relative path is resolved
-// against the working directory, and then against the run's parent folder.
-func (i *Info) TokenizerPath(dir string) string {
-	if path := i.keptTokenizer(dir); path != "" {
-		return path
+// TokenizerPlace returns where the run's tokenizer is: its own copy or, if there is none, the tokenizer folder of the
+// last invocation. Place.Dir is empty if that folder no longer exists. A relative path is resolved against the working
+// directory, and then against the run's parent folder.
+//
+// dir is the folder of the run. If objects is not nil, the run is in this store instead.
+func (i *Info) TokenizerPlace(dir string, objects store.Store) (model.Place, error) {
+	p := model.Place{Key: "tokenizer"}
+	if i.Model != nil {
+		p.Tokenizer, p.Template = i.Model.TokenizerSHA256, i.Model.ChatTemplateSHA256
 	}
+	copied, err := i.hasCopy(dir, objects)
+	switch {
+	case err != nil:
+		return p, exit.With(exit.Storage, err)
+	case copied && objects != nil:
+		p.Copy, p.Store = i.Model.Files, objects.Sub(TokenizerDir)
+		p.Dir = p.Store.String() + "/" + p.Copy
+	case copied:
+		p.Copy, p.Dir = i.Model.Files, filepath.Join(dir, TokenizerDir, i.Model.Files)
+	default:
+		p.Dir = i.configuredTokenizer(dir, objects != nil)
+	}
+	return p, nil
+}
+
+// configuredTokenizer returns the tokenizer folder of the last invocation, or "" if it does not exist.
+func (i *Info) configuredTokenizer(dir string, remote bool) string {
 	var path string
 	if json.Unmarshal(i.Config["tokens"]["tokenizer"], &path) != nil || path == "" {
 		return ""
@@ -313,7 +334,7 @@ func (i *Info) TokenizerPath(dir string) string {
 		return path
 	}
 	tries := []string{path}
-	if !filepath.IsAbs(path) {
+	if !filepath.IsAbs(path) && !remote {
 		tries = append(tries, filepath.Join(filepath.Dir(filepath.Clean(dir)), path))
 	}
 	for _, at := range tries {

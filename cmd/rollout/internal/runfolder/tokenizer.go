@@ -10,6 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/sink/durable"
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // TokenizerDir contains the files of the run's tokenizer and chat template, in a folder that is named
@@ -71,14 +72,17 @@ func (f *Folder) keepTokenizer(files ModelFiles) error {
 	return errors.Join(durable.SyncDir(all), durable.SyncDir(f.Dir))
 }
 
-// keptTokenizer returns the folder with the run's own copy of its tokenizer, or "" if there is none.
-func (i *Info) keptTokenizer(dir string) string {
+// hasCopy reports whether the run has its own copy of its tokenizer.
+func (i *Info) hasCopy(dir string, objects store.Store) (bool, error) {
 	if i.Model == nil || i.Model.Files == "" {
-		return ""
+		return false, nil
 	}
-	path := filepath.Join(dir, TokenizerDir, i.Model.Files)
-	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
-		return ""
+	if objects != nil {
+		for _, err := range objects.List(TokenizerDir+"/"+i.Model.Files+"/", "") {
+			return err == nil, err
+		}
+		return false, nil
 	}
-	return path
+	info, err := os.Stat(filepath.Join(dir, TokenizerDir, i.Model.Files))
+	return !errors.Is(err, fs.ErrNotExist) && (err != nil || info.IsDir()), nil
 }

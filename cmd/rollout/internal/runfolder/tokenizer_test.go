@@ -3,11 +3,14 @@ package runfolder_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // A run's copy of its tokenizer loads the same tokenizer and template. A second copy changes nothing,
@@ -39,7 +42,8 @@ func TestKeepTokenizer(t *testing.T) {
 	own := runfolder.DescribeModel(m)
 	own.Files = digest
 	info := runfolder.Info{Model: own}
-	path := info.TokenizerPath(dir)
+	inFolder := must1(info.TokenizerPlace(dir, nil))(t)
+	path := inFolder.Dir
 	if path != filepath.Join(dir, runfolder.TokenizerDir, digest) {
 		t.Fatalf("path %q", path)
 	}
@@ -60,6 +64,19 @@ func TestKeepTokenizer(t *testing.T) {
 	if err := model.CheckKept(path); err != nil {
 		t.Error(err)
 	}
+	inStore := must1(info.TokenizerPlace("", must1(store.Open(t.Context(), dir, store.Options{}))(t)))(t)
+	loads := func(p model.Place) error {
+		got, err := p.Load(nil)
+		if err == nil && got.Tokenizer.Digest() != m.Tokenizer.Digest() {
+			t.Error("another tokenizer")
+		}
+		return err
+	}
+	for _, p := range []model.Place{inFolder, inStore} {
+		if err := loads(p); err != nil {
+			t.Error(err)
+		}
+	}
 	for _, file := range must1(filepath.Glob(filepath.Join(path, "*")))(t) {
 		body := must1(os.ReadFile(file))(t)
 		for name, spoil := range map[string]func() error{
@@ -77,6 +94,11 @@ func TestKeepTokenizer(t *testing.T) {
 			}
 			if err := model.CheckKept(path); err == nil {
 				t.Errorf("%s: %s is not found", filepath.Base(file), name)
+			}
+			for _, p := range []model.Place{inFolder, inStore} {
+				if err := loads(p); exit.Code(err) != exit.Verify || !strings.Contains(exit.HintOf(err), "restore the copy") {
+					t.Errorf("%s: %s in %s: %v", filepath.Base(file), name, p.Dir, err)
+				}
 			}
 			_ = os.Remove(filepath.Join(path, "more.json"))
 			if err := os.WriteFile(file, body, 0o600); err != nil {

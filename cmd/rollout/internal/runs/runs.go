@@ -22,6 +22,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/fleet"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/sink"
@@ -136,6 +137,9 @@ func (r *Run) FileMode() fs.FileMode {
 	}
 	return config.ShareNone.FileMode()
 }
+
+// TokenizerPlace returns where the run's tokenizer is. The error has an exit code.
+func (r *Run) TokenizerPlace() (model.Place, error) { return r.Info.TokenizerPlace(r.Dir, r.Store) }
 
 // NeedFolder returns an error if the run is not in a folder of its own. The parameter what needs one, and hint says what to do instead.
 func (r *Run) NeedFolder(what, hint string) error {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/decode"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -66,7 +67,8 @@ type row struct {
 	Unscored     int32           `json:"unscored"`
 	Trimmed      int32           `json:"trimmed"`
 	Text         [][]part        `json:"text,omitempty"` // the text of each span
-	// Messages is the conversation. It is null if the tokens cannot be split into messages.
+	// Messages is the conversation, decoded from the tokens as rollout export does. If that is not possible, it
+	// contains the stored messages of the sample in the first row, and is null in other rows.
 	Messages json.RawMessage `json:"messages"`
 }
 
@@ -130,6 +132,11 @@ func (v *View) sample(n int) (*sample, error) {
 		}
 		vocab.add(r.InputIDs)
 		s.Rows = append(s.Rows, v.row(r, vocab))
+	}
+	if len(s.Rows) > 0 && s.Rows[0].Messages == nil && s.Messages != nil {
+		if stored, err := decode.Stored(*s.Messages); err == nil { // otherwise the page shows them as they are
+			s.Rows[0].Messages = decode.AppendJSON(nil, stored)
+		}
 	}
 	for _, at := range x.failures[int32(n)] { //nolint:gosec // n is a number of the index
 		f, err := v.state.logs[at.log].Failure(v.state.shards[at.shard], at.first)

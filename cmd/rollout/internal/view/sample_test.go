@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runs"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/view"
 )
 
 type sampleOf struct {
@@ -74,6 +77,23 @@ func TestMessages(t *testing.T) {
 	all := s.Rows[0].Messages
 	if len(all) != 3 || all[1].Role != "user" || all[1].Content != "hi" || all[2].Role != "assistant" || all[2].Content != "Yes\nuser\nNo" || all[2].Reasoning != "Hm." {
 		t.Errorf("messages %+v", all)
+	}
+}
+
+// TestStoredMessages checks that the page gets the stored messages only if the tokens cannot be decoded.
+func TestStoredMessages(t *testing.T) {
+	t.Parallel()
+	m := newMaker(t)
+	m.sample("a", 0, 1, nil, m.row(chat("hi"), "Yes<|im_end|>")).Messages = new(`[{"message_type":"reasoning_message","reasoning":"Hm."},{"message_type":"assistant_message","content":"Stored."}]`)
+	dir := filepath.Join(t.TempDir(), "run")
+	m.write(dir)
+	if all := fetch[sampleOf](t, serve(t, dir, false)+"api/sample/0").Rows[0].Messages; len(all) != 3 || all[2].Content != "Yes" {
+		t.Errorf("with a tokenizer: %+v", all)
+	}
+	url, _ := startView(t, view.Open(must(runs.Open(t.Context(), dir, nil))(t), nil), false)
+	all := fetch[sampleOf](t, url+"api/sample/0").Rows[0].Messages
+	if len(all) != 1 || all[0].Role != "assistant" || all[0].Reasoning != "Hm." || all[0].Content != "Stored." {
+		t.Errorf("without a tokenizer: %+v", all)
 	}
 }
 

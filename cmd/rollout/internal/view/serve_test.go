@@ -22,7 +22,12 @@ func serve(tb testing.TB, dir string, follow bool) string {
 // start is like serve, but also returns a function that ends the server.
 func start(tb testing.TB, dir string, follow bool) (url string, stop func()) {
 	tb.Helper()
-	s := &view.Server{View: open(tb, dir), Follow: follow}
+	return startView(tb, open(tb, dir), follow)
+}
+
+func startView(tb testing.TB, v *view.View, follow bool) (url string, stop func()) {
+	tb.Helper()
+	s := &view.Server{View: v, Follow: follow}
 	listener := must(s.Listen(tb.Context()))(tb)
 	ctx, cancel := context.WithCancel(tb.Context())
 	ended := make(chan error, 1)

@@ -13,7 +13,7 @@ import (
 // A decoder turns tokens into text. A nil decoder stands for no tokenizer.
 type decoder struct {
 	tokenizer *bpe.Tokenizer
-	messages  *decode.Decoder // nil if the chat template of the model is not known
+	messages  *decode.Decoder
 
 	once  sync.Once
 	lower [][]byte // bytes of every token in lower case, for search
@@ -23,9 +23,7 @@ func newDecoder(t *bpe.Tokenizer) *decoder {
 	if t == nil {
 		return nil
 	}
-	d := &decoder{tokenizer: t}
-	d.messages, _ = decode.New(t) // without it, the page shows one block per span
-	return d
+	return &decoder{tokenizer: t, messages: decode.New(t)}
 }
 
 // bytes returns the bytes of a token, or nil if the tokenizer lacks it.
@@ -60,19 +58,13 @@ func (d *decoder) parts(ids []int32) []part {
 	return out
 }
 
-// conversation returns the messages of a row as an array, or nil if they are not known.
+// conversation returns the messages of a row as an array. It returns nil if the chat template is not known: the page
+// then shows one block per span, with the special tokens.
 func (d *decoder) conversation(r *sink.StoredRow) json.RawMessage {
-	if d.messages == nil {
+	if !d.messages.Known() {
 		return nil
 	}
-	b := []byte{'['}
-	for i, m := range d.messages.Messages(r) {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = m.AppendJSON(b)
-	}
-	return append(b, ']')
+	return decode.AppendJSON(nil, d.messages.Messages(r))
 }
 
 // A vocabulary collects the texts of the tokens of one sample.

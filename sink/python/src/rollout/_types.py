@@ -33,13 +33,18 @@ class Row(dict[str, Any]):
     run: str
     """The run's folder, as in Group.run. Rows of a group have it. Rows of rollout.log and copies do not."""
 
-    def messages(self, tokenizer: Any = None) -> list[dict[str, str]]:
-        """Return the conversation of the row, decoded from its tokens: a list with one message
-        {"role": "assistant", "content": "..."} for each span.
+    def messages(self, tokenizer: Any = None) -> list[dict[str, Any]]:
+        """Return the conversation of the row, decoded from its tokens, as in OpenAI's Chat Completions API:
+        {"role": "assistant", "content": "...", "reasoning_content": "...", "tool_calls": [...]}.
 
-        The roles are prompt (everything before the first answer), assistant, tool and user. The
-        text has no special tokens. The column messages, if the run has it, is what the server or
-        the harness returned instead. For the tokenizer and the errors, see rollout.decode.
+        The roles are system, user, assistant and tool. The marks that the chat template puts around
+        messages are removed, and each assistant span is one message. Text has the role "unknown" if
+        no mark begins it, or if the chat template is not known. A call that cannot be parsed stays
+        in the content. Calls and results get the ids call_1, call_2 and so on. `rollout export --to
+        openai-messages` writes the same messages. The column messages, if the run has it, is what
+        the server or the harness returned. If the run has no tokenizer or its chat template is not
+        known, the first row of a sample returns the messages of this column, in the same form. For
+        the tokenizer and the errors, see rollout.decode.
         """
         return _text.messages(self, tokenizer)
 

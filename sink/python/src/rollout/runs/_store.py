@@ -17,6 +17,7 @@ import json
 import mmap
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rollout import _text
 from rollout._types import Path
 from rollout.errors import SEE_VERIFY, CorruptError, FolderError, NewerError, StoreError
 
@@ -194,6 +196,19 @@ def names(folder: str) -> list[str]:
         return []
 
 
+def tree(folder: str) -> list[str]:
+    """Return the names of all files in a folder and in its folders, with slashes. The list is empty if the folder does
+    not exist."""
+    if not remote(folder):
+        return [os.path.relpath(os.path.join(at, name), folder).replace(os.sep, "/") for at, _, found in os.walk(folder) for name in found]
+    from pyarrow.fs import FileSelector
+
+    system, key = _object(folder)
+    with requests(folder, opened=False):
+        found = system.get_file_info(FileSelector(key, allow_not_found=True, recursive=True))
+    return [info.path[len(key) + 1 :] for info in found if info.is_file]
+
+
 def size(path: str) -> int:
     """Return the size of a file in bytes."""
     return int(_handle(os.getpid(), path).size()) if remote(path) else os.path.getsize(path)
@@ -315,3 +330,6 @@ def check_run(run: str) -> None:
     # The first entry of a log can be missing only from the copy of a folder. Do not list a long log.
     if not exists(join(run, "_commits", f"{1:020d}.json")) and not names(join(run, "_commits")):
         raise FileNotFoundError(f"{run}: no run: there is no fleet.json, no run.json and no object in _commits/")
+
+
+_text.files = sys.modules[__name__]

@@ -54,7 +54,7 @@ export function blocksOfMessages(list) {
     else if (m.role === "tool") returned(m);
     else {
       const role = m.role ?? /^(system|user|assistant)_message$/.exec(m.message_type ?? "")?.[1];
-      const kind = { system: "system", developer: "system", user: "user", assistant: "assistant" }[role];
+      const kind = { system: "system", developer: "system", user: "user", assistant: "assistant", unknown: "other" }[role];
       if (!kind) {
         add("other", m, m.message_type ?? role ?? "");
         continue;

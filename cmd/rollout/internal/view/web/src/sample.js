@@ -105,7 +105,7 @@ function Rows({ s, row, setRow }) {
   const before = s.rows.slice(0, row).findLast((o) => o.chain === r.chain);
   const [beside, setBeside] = useState(true);
   const blocks = useMemo(() => {
-    const messages = (s.messages && row === 0 ? parsed(s.messages) : null) ?? r.messages;
+    const messages = r.messages ?? (s.messages && row === 0 ? parsed(s.messages) : null);
     return messages ? blocksOfMessages(messages) : r.text ? blocksOfSpans(r) : [];
   }, [s, row]);
   const trained = r.mask.reduce((n, m) => n + (m === 1 ? 1 : 0), 0);

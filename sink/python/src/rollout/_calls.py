@@ -1,0 +1,253 @@
+"""The ways in which models write calls of tools, as in cmd/rollout/internal/decode/calls.go."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from json.decoder import scanstring  # type: ignore[attr-defined]
+from typing import Any
+
+SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+"""The white space of Go's strings.TrimSpace."""
+
+Call = tuple[str, str]
+"""The name of the tool, and its arguments as a JSON object."""
+
+_VALUE = json.JSONDecoder()
+_BLANK = re.compile(r"[ \t\n\r]*")
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text, re.DOTALL | re.ASCII)
+
+
+_GLM = _pattern(r"<arg_key>(.*?)</arg_key>[ \t\n\f\r]*<arg_value>(.*?)</arg_value>")
+_FUNCTION = _pattern(r"<function=([^>\n]+)>(.*?)</function>")
+_PARAMETER = _pattern(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>")
+_MISTRAL = _pattern(r"([^\[\]{} \t\n\f\r]+)(?:\[CALL_ID\][^\[]*)?(?:\[ARGS\])?(\{.*\})\Z")
+_DEEPSEEK = _pattern(r"<｜tool▁call▁begin｜>(.*?)<｜tool▁call▁end｜>")
+_DEEPSEEK_V3 = _pattern("function<｜tool▁sep｜>([^\n]+)\n```json\n(.*)\n```\\Z")
+_GEMMA = _pattern(r"call:([^{} \t\n\f\r]+)(\{.*\})\Z")
+_GEMMA_KEY = _pattern(r"([{,][ \t\n\f\r]*)([^{}\[\],:\" \t\n\f\r]+):")
+_DSML = _pattern(r'<｜DSML｜invoke name="([^"]+)">(.*?)</｜DSML｜invoke>')
+_DSML_PARAMETER = _pattern(r'<｜DSML｜parameter name="([^"]+)" string="(true|false)">(.*?)</｜DSML｜parameter>')
+_KIMI = _pattern(r"<\|tool_call_begin\|>[ \t\n\f\r]*(?:functions\.)?(.*?)(?::\d+)?[ \t\n\f\r]*<\|tool_call_argument_begin\|>(.*?)<\|tool_call_end\|>")
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("the same name twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def valid(text: str) -> bool:
+    """Report whether a text is JSON that all parsers read in the same way."""
+    try:
+        value = json.loads(text, object_pairs_hook=_members, parse_constant=_no_constant, parse_int=str, parse_float=str)
+        json.dumps(value, ensure_ascii=False).encode()  # not half of a surrogate pair
+    except (ValueError, RecursionError):
+        return False
+    return not text.startswith("\ufeff")
+
+
+def raw_members(text: str) -> dict[str, str]:
+    """Return the members of a valid JSON object, each as its JSON text."""
+    out, i = {}, _skip(text, _skip(text, 0) + 1)
+    while text[i] == '"':
+        name, i = scanstring(text, i + 1, True)
+        begin = _skip(text, _skip(text, i) + 1)
+        _, end = _VALUE.raw_decode(text, begin)
+        out[name] = text[begin:end]
+        i = _skip(text, end)
+        if text[i] == ",":
+            i = _skip(text, i + 1)
+    return out
+
+
+def _raw_elements(text: str) -> list[str]:
+    out, i = [], _skip(text, 1)
+    while text[i] != "]":
+        _, end = _VALUE.raw_decode(text, i)
+        out.append(text[i:end])
+        i = _skip(text, end)
+        if text[i] == ",":
+            i = _skip(text, i + 1)
+    return out
+
+
+def _skip(text: str, i: int) -> int:
+    return _BLANK.match(text, i).end()  # type: ignore[union-attr]
+
+
+_ESCAPES = str.maketrans({letter: f"\\u{ord(letter):04x}" for letter in "\x7f\u2028\u2029"})
+
+
+def quoted(text: str) -> str:
+    """Return a text as a JSON string, with the escapes of the program."""
+    return json.dumps(text, ensure_ascii=False).translate(_ESCAPES)
+
+
+def json_object(raw: str) -> str | None:
+    """Return a JSON object. The text can also be a JSON string that contains the object, or be empty."""
+    text = raw.strip(SPACE)
+    if text.startswith('"'):
+        if not valid(text):
+            return None
+        text = str(json.loads(text)).strip(SPACE)
+    if not text:
+        return "{}"
+    return text if text.startswith("{") and valid(text) else None
+
+
+def parse_call(text: str) -> Call | None:
+    """Parse a call such as {"name": "add", "arguments": {"a": 1}}. The members have other names in Llama and in Command R."""
+    if not text.strip(SPACE).startswith("{") or not valid(text):
+        return None
+    members = raw_members(text)
+    name = json.loads(next((members[key] for key in ("name", "tool_name") if key in members), "null"))
+    arguments = json_object(next((members[key] for key in ("arguments", "parameters") if key in members), ""))
+    return (name, arguments) if isinstance(name, str) and name and arguments is not None else None
+
+
+def _all(calls: list[Call | None]) -> list[Call]:
+    return [] if None in calls else [call for call in calls if call]
+
+
+def json_calls(text: str) -> list[Call]:
+    """Parse an object, a list of objects, or objects with semicolons between them."""
+    text = text.strip(SPACE)
+    if text.startswith("["):
+        return _all(list(map(parse_call, _raw_elements(text)))) if valid(text) else []
+    return _all(list(map(parse_call, [text] if valid(text) else (part.strip(SPACE) for part in text.split(";")))))
+
+
+def _covers(pattern: re.Pattern[str], text: str) -> bool:
+    """Report whether matches of the pattern and white space are all of the text."""
+    return not pattern.sub("", text).strip(SPACE)
+
+
+def _one(name: str, pattern: re.Pattern[str], text: str) -> Call | None:
+    """Return a call whose arguments are written as text. A value that is JSON, but not a JSON string, is that JSON value,
+    as templates write it. Any other value is a string."""
+    if not name or not _covers(pattern, text):
+        return None
+    members = []
+    for key, written in pattern.findall(text):
+        value = written.strip(SPACE)
+        plain = value.startswith('"') or not valid(value)
+        members.append(f"{quoted(key.strip(SPACE))}: {quoted(written) if plain else value}")
+    arguments = json_object("{" + ", ".join(members) + "}")
+    return (name, arguments) if arguments is not None else None  # None: the same name twice
+
+
+def _functions(text: str) -> list[Call]:
+    """Parse <function=add><parameter=a>2</parameter></function>. The function can also contain a JSON object."""
+    if not _covers(_FUNCTION, text):
+        return []
+    calls: list[Call | None] = []
+    for name, body in _FUNCTION.findall(text):
+        arguments = json_object(body) if body.strip(SPACE) else None
+        calls.append((name.strip(SPACE), arguments) if arguments is not None else _one(name.strip(SPACE), _PARAMETER, body))
+    return _all(calls)
+
+
+def _tagged(text: str) -> list[Call]:
+    """Parse the text between <tool_call> and </tool_call>: JSON, functions, or the name and the arguments of GLM."""
+    found = json_calls(text) or _functions(text)
+    if found:
+        return found
+    name, mark, rest = text.partition("<arg_key>")
+    name = name.strip(SPACE)
+    return _all([_one(name, _GLM, mark + rest)]) if not set("{}<> \n") & set(name) else []
+
+
+def _mistral(text: str) -> list[Call]:
+    """Parse a list, or add{"a": 1} and add[ARGS]{"a": 1} with [TOOL_CALLS] between the calls."""
+    found = json_calls(text)
+    if found:
+        return found
+    calls: list[Call | None] = []
+    for part in text.split("[TOOL_CALLS]"):
+        match = _MISTRAL.match(part.strip(SPACE))
+        arguments = json_object(match[2]) if match else None
+        calls.append((match[1], arguments) if match and arguments is not None else None)
+    return _all(calls)
+
+
+def _deepseek(text: str) -> list[Call]:
+    """Parse the calls of DeepSeek V3 and R1, with a code block, and of V3.1, without it."""
+    if not _covers(_DEEPSEEK, text):
+        return []
+    calls: list[Call | None] = []
+    for body in _DEEPSEEK.findall(text):
+        name, mark, raw = body.partition("<｜tool▁sep｜>")
+        if old := _DEEPSEEK_V3.match(body.strip(SPACE)):
+            name, raw = old[1], old[2]
+        name, arguments = name.strip(SPACE), json_object(raw)
+        calls.append((name, arguments) if mark and name and arguments is not None else None)
+    return _all(calls)
+
+
+def _kimi(text: str) -> list[Call]:
+    """Parse the calls of Kimi K2: functions.add:0 is the first call, of the tool add."""
+    if not _covers(_KIMI, text):
+        return []
+    calls: list[Call | None] = []
+    for name, raw in _KIMI.findall(text):
+        arguments = json_object(raw)
+        calls.append((name, arguments) if name and arguments is not None else None)
+    return _all(calls)
+
+
+def _gemma(text: str) -> list[Call]:
+    """Parse the call of Gemma 4: call:add{a:1,b:<|"|>x<|"|>}."""
+    match = _GEMMA.match(text.strip(SPACE))
+    if not match:
+        return []
+    parts = match[2].split('<|"|>')
+    arguments = json_object("".join(quoted(part) if i % 2 else _GEMMA_KEY.sub(r'\1"\2":', part) for i, part in enumerate(parts)))
+    return [(match[1], arguments)] if arguments is not None else []
+
+
+def _dsml(text: str) -> list[Call]:
+    """Parse the calls of DeepSeek V3.2, which say whether a value is a string or JSON."""
+    if not _covers(_DSML, text):
+        return []
+    calls: list[Call | None] = []
+    for name, body in _DSML.findall(text):
+        members = [f"{quoted(key)}: {quoted(value) if string == 'true' else value}" for key, string, value in _DSML_PARAMETER.findall(body)]
+        arguments = json_object("{" + ", ".join(members) + "}") if _covers(_DSML_PARAMETER, body) else None
+        calls.append((name, arguments) if arguments is not None else None)
+    return _all(calls)
+
+
+def bare_call(text: str) -> list[Call]:
+    """Parse an answer that is only a call such as {"name": "add", "parameters": {"a": 1}}."""
+    text = text.strip(SPACE)
+    if not text.startswith("{") or not valid(text):
+        return []
+    members = raw_members(text)
+    if members.get("type") == '"function"':
+        del members["type"]
+    return json_calls(text) if members.keys() == {"name", "parameters"} else []
+
+
+SYNTAXES: tuple[tuple[re.Pattern[str], Callable[[str], list[Call]]], ...] = (
+    (_pattern(r"<(?:seed:)?tool_call>(.*?)</(?:seed:)?tool_call>"), _tagged),  # Qwen, GLM, Hermes, Seed
+    (_pattern(r"(<function=[^>]+>.*?</function>)"), _functions),  # Llama, without tags around it
+    (_pattern(r"<\|python_tag\|>(.*)\Z"), json_calls),  # Llama 3
+    (_pattern(r"\[TOOL_CALLS\](.*)\Z"), _mistral),  # Mistral
+    (_pattern(r"<｜tool▁calls▁begin｜>(.*?)(?:<｜tool▁calls▁end｜>|\Z)"), _deepseek),  # DeepSeek V3
+    (_pattern(r"<\|tool_calls_section_begin\|>(.*?)<\|tool_calls_section_end\|>"), _kimi),  # Kimi K2
+    (_pattern(r"<\|tool_call\|>(.*)\Z"), json_calls),  # Granite 3
+    (_pattern(r"<\|START_ACTION\|>(.*?)<\|END_ACTION\|>"), json_calls),  # Command R7B
+    (_pattern(r"<\|tool_call>(.*?)<tool_call\|>"), _gemma),  # Gemma 4
+    (_pattern(r"<｜DSML｜function_calls>(.*?)</｜DSML｜function_calls>"), _dsml),  # DeepSeek V3.2
+)
+"""The calls in the text of an answer, and their parsers. A parser returns no call if the text is not valid."""
