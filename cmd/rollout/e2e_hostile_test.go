@@ -285,7 +285,7 @@ func TestHostileServer(t *testing.T) {
 // ownColours removes our own escape sequences.
 func ownColours(text string) string { return ourColour.ReplaceAllString(text, "") }
 
-var ourColour = regexp.MustCompile(`\x1b\[(0|1|2|4;2|38;5;(46|118|190|220|208|196))m`)
+var ourColour = regexp.MustCompile(`\x1b\[(0|1|2|4;2|38;5;(71|107|143|179|173|167))m`)
 
 func spoilStrings(v reflect.Value) {
 	switch v.Kind() {
