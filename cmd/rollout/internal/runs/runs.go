@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 
-
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/fleet"
