@@ -10,6 +10,7 @@ cannot() {
   echo "harbor: NOT CHECKED: $*" >&2
   exit 75
 }
+. .ci/unavailable.sh
 
 python=
 for p in ${ROLLOUT_HARBOR_PYTHON:-python3.13 python3.12 "$HOME"/.pyenv/versions/3.13.*/bin/python "$HOME"/.pyenv/versions/3.12.*/bin/python}; do
@@ -26,13 +27,13 @@ want=$(cat .ci/harbor.sh .ci/harbor.txt | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$venv/.made-from" 2>/dev/null)" != "$want" ]; then
   rm -rf "$venv"
   "$python" -m venv "$venv"
-  log=$(mktemp)
+  log=$venv/pip.log
   if ! "$venv/bin/python" -m pip --disable-pip-version-check --quiet install --no-deps --only-binary :all: --require-hashes -r .ci/harbor.txt 2>"$log"; then
     cat "$log" >&2
-    grep -qE 'from versions: none\)|HTTP error [45]|(Connection|Timeout|Protocol|SSL)Error|Max retries exceeded|timed out' "$log" && cannot 'the packages cannot be had: see above'
+    ! unavailable "$log" || cannot 'the packages are not available here: see above'
+    echo 'harbor: FAILED: the packages cannot be installed: see above' >&2
     exit 1
   fi
-  rm "$log"
   echo "$want" > "$venv/.made-from"
 fi
 

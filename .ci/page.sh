@@ -11,9 +11,7 @@ cannot() {
   say "NOT CHECKED: $*"
   exit 75
 }
-
-# unavailable matches what npm prints if a registry cannot be reached or lacks a package.
-unavailable='^npm error code (E40[1347]|E429|E5[0-9]{2}|ECONN[A-Z]+|ENOTFOUND|EAI_AGAIN|E(HOST|NET)UNREACH|[A-Z_]*TIMED?OUT|ENOTCACHED|[A-Z_]*CERT[A-Z_]*)$'
+. .ci/unavailable.sh
 
 .ci/harnesses.sh node || { [ $? = 75 ] && cannot 'Node.js cannot be had'; exit 1; }
 PATH=$(pwd)/.build/harness/bin:$PATH
@@ -31,7 +29,7 @@ if [ "$(cat "$home/.made-from" 2>/dev/null)" != "$want" ]; then
   if ! node "$node/lib/node_modules/npm/bin/npm-cli.js" install --prefix "$home" --ignore-scripts --prefer-offline --no-audit --no-fund \
     --loglevel error >"$home/npm.log" 2>&1; then
     tail -20 "$home/npm.log" >&2
-    ! grep -E "$unavailable" "$home/npm.log" >/dev/null || cannot 'the packages of npm cannot be had: see above'
+    ! unavailable "$home/npm.log" || cannot 'the packages of npm cannot be had: see above'
     say 'FAILED: the packages of npm cannot be installed: see above'
     exit 1
   fi

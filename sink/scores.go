@@ -1,10 +1,12 @@
 package sink
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/rollout-rl/rollout/sink/failpoint"
@@ -16,6 +18,14 @@ const scoresDir = "scores"
 
 // ScoresPath returns the path of a scores set, relative to the folder of its run.
 func ScoresPath(name string) string { return scoresDir + "/" + name }
+
+// setIn returns the location of a set for readers.
+func setIn(objects store.Store, dir, name string) location {
+	if objects != nil {
+		return locate(objects.Sub(ScoresPath(name)), nil, "")
+	}
+	return locate(nil, nil, filepath.Join(dir, scoresDir, name))
+}
 
 // A ScoresWriter adds scores to a scores set that is not complete. It is not safe for concurrent
 // use. The caller must ensure that no other process writes to the set.
@@ -177,6 +187,34 @@ func (w *ScoresWriter) put(c *Commit) error {
 func (w *ScoresWriter) Abandon() {
 	w.shard.abandon()
 	w.shard = nil
+}
+
+// ScoreSets returns the names of the scores sets of a run, oldest first, including those that are
+// not complete. objects and dir have the same meaning as in [ReadLogIn].
+func ScoreSets(objects store.Store, dir string) (names []string, err error) {
+	p := locate(objects, nil, dir)
+	if p.folder {
+		all, err := p.filesIn(scoresDir, "")
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range all {
+			names = append(names, strings.TrimPrefix(i.Name, scoresDir+"/"))
+		}
+	} else {
+		for i, err := range objects.List(scoresDir+"/", "") {
+			if err != nil {
+				return nil, asPath(err)
+			}
+			name, _, _ := strings.Cut(strings.TrimPrefix(i.Name, scoresDir+"/"), "/")
+			if len(names) == 0 || names[len(names)-1] != name {
+				names = append(names, name)
+			}
+		}
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return checkScoresName(name) != nil })
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
+	return names, nil
 }
 
 // ErrNoScores means that a run has no complete scores set with the requested name.

@@ -7,10 +7,8 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/rollout-rl/rollout/sink/mapped"
@@ -56,34 +54,6 @@ type shardDetails struct {
 	details []*string // nil if nothing is loaded
 }
 
-// ScoreSets returns the names of the scores sets of a run, oldest first, including those that are
-// not complete. objects and dir have the same meaning as in [ReadLogIn].
-func ScoreSets(objects store.Store, dir string) (names []string, err error) {
-	p := locate(objects, nil, dir)
-	if p.folder {
-		all, err := p.filesIn(scoresDir, "")
-		if err != nil {
-			return nil, err
-		}
-		for _, i := range all {
-			names = append(names, strings.TrimPrefix(i.Name, scoresDir+"/"))
-		}
-	} else {
-		for i, err := range objects.List(scoresDir+"/", "") {
-			if err != nil {
-				return nil, asPath(err)
-			}
-			name, _, _ := strings.Cut(strings.TrimPrefix(i.Name, scoresDir+"/"), "/")
-			if len(names) == 0 || names[len(names)-1] != name {
-				names = append(names, name)
-			}
-		}
-	}
-	names = slices.DeleteFunc(names, func(name string) bool { return checkScoresName(name) != nil })
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
-	return names, nil
-}
-
 // ReadScores reads a complete scores set of the run with the given id. If name is empty, it reads the
 // newest complete set, and returns nil if there is none. objects and dir have the same meaning as in
 // [ReadLogIn]. The error is a *CorruptError if a file is damaged or the set belongs to another run.
@@ -121,14 +91,6 @@ func openScores(objects store.Store, dir, runID, name string) (*Scores, error) {
 		s, err = scoresOf(log, name)
 	}
 	return s, inScores(name, err)
-}
-
-// setIn returns the location of a set for readers.
-func setIn(objects store.Store, dir, name string) location {
-	if objects != nil {
-		return locate(objects.Sub(ScoresPath(name)), nil, "")
-	}
-	return locate(nil, nil, filepath.Join(dir, scoresDir, name))
 }
 
 // inScores adds the path of a set to a *CorruptError.

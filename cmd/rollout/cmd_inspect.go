@@ -305,7 +305,7 @@ func (p *program) tokenizer(run *runs.Run, dir string) (*bpe.Tokenizer, error) {
 	case noTokenizer:
 		return nil, nil
 	}
-	return model.LoadExact("--tokenizer", dir)
+	return (&model.Place{Key: "--tokenizer", Dir: dir}).LoadTokenizer()
 }
 
 // runTokenizer returns the run's own tokenizer. It returns nil if the tokenizer cannot be used, and reports the

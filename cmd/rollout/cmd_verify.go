@@ -54,7 +54,7 @@ again. Damaged shards and commits cannot be repaired.`,
 				return exit.Hint(exit.Usagef("--dry-run needs --repair"), "without --repair, verify never changes a file")
 			}
 			if repair {
-				if err := run.NeedFolder("--repair", "restore the damaged objects from a copy, or from their earlier versions if the bucket keeps versions"); err != nil {
+				if err := run.NeedFolder("--repair", runs.Restore); err != nil {
 					return err
 				}
 				damaged, err := p.repair(args[0], dryRun)

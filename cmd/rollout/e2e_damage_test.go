@@ -196,7 +196,8 @@ func nextName(objects store.Store, name string, r *rand.Rand) string {
 // The verbs handle a run with a randomly damaged file. Each exits with 0, or with the code of a run
 // with failed samples, and then the run has every sample once with the right rows. Otherwise it
 // exits with 9, or with 7 if the file that marks the folder as a run is gone. None crashes. If an object in a
-// bucket is damaged, a worker also collects all other partitions. ROLLOUT_DAMAGES sets the number of rounds and ROLLOUT_SEED the random damage.
+// bucket is damaged, a worker also collects all other partitions. ROLLOUT_DAMAGES sets the number of rounds and
+// ROLLOUT_SEED the random damage.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	n := 24
@@ -292,7 +293,8 @@ func (d *damagedRun) check(t *testing.T, damaged []string, what string) int {
 }
 
 // checkOthers checks that a worker has collected all partitions of a damaged fleet that are intact, and that
-// it has one line about the damage when it finds it, and one at its end. A worker does not read shards again, and so it can end without an error.
+// it has one line about the damage when it finds it, and one at its end. A worker does not read shards again, so it
+// can end without an error.
 func (d *damagedRun) checkOthers(t *testing.T, damaged []string, what string, r ran) {
 	t.Helper()
 	if slices.Contains(damaged, fleet.Name) {

@@ -42,8 +42,8 @@ type CommandConfig struct {
 // that the model wrote.
 // The member stop_reason is the column of the same name; it is null in the trial sample.
 // If the agent is a command, exit_code is its exit code, or -1 if a signal ended it, and workdir is
-// the folder in which it ran. The folder is removed after the program has answered. In the trial
-// sample, both are null.
+// the folder in which it ran. The folder is removed after the program has answered. Otherwise, both
+// are null. In the trial sample, exit_code is 0 and the folder is empty.
 // The member trial is true for the trial sample (see [Try]). The program writes one line to its
 // standard output:
 //

@@ -41,19 +41,7 @@ func (c *Command) scoreLine(ctx context.Context, p *process, id int64, line []by
 	}
 	var v verdict
 	if err == nil {
-		if err = json.Unmarshal(answer, &v); err != nil {
-			err = fmt.Errorf("cannot decode answer %.80q: %w", answer, err)
-		}
-	}
-	switch {
-	case err != nil:
-	case c.preamble != nil && v.ID == nil:
-		err = fmt.Errorf("answer %.80q has no id", answer)
-	case v.ID != nil && *v.ID != id:
-		err = fmt.Errorf("answer %.80q is for request %d, want %d", answer, *v.ID, id)
-	case p.r.Buffered() > 0:
-		rest, _ := p.r.Peek(p.r.Buffered())
-		err = fmt.Errorf("the program wrote more than one line: %.80q after %.80q", rest, answer)
+		v, err = c.decode(p, id, answer)
 	}
 	c.answered(err == nil)
 	if err == nil {
@@ -84,6 +72,24 @@ func (c *Command) scoreLine(ctx context.Context, p *process, id int64, line []by
 		return v, nil, fmt.Errorf("the program exited without answering%s", p.talk.last())
 	}
 	return v, nil, err
+}
+
+// decode decodes the answer to a request. It returns an error if the answer is not valid, belongs to another request,
+// or is not the only line that the program wrote.
+func (c *Command) decode(p *process, id int64, answer []byte) (v verdict, err error) {
+	if err := json.Unmarshal(answer, &v); err != nil {
+		return v, fmt.Errorf("cannot decode answer %.80q: %w", answer, err)
+	}
+	switch {
+	case c.preamble != nil && v.ID == nil:
+		err = fmt.Errorf("answer %.80q has no id", answer)
+	case v.ID != nil && *v.ID != id:
+		err = fmt.Errorf("answer %.80q is for request %d, want %d", answer, *v.ID, id)
+	case p.r.Buffered() > 0:
+		rest, _ := p.r.Peek(p.r.Buffered())
+		err = fmt.Errorf("the program wrote more than one line: %.80q after %.80q", rest, answer)
+	}
+	return v, err
 }
 
 // exitWait bounds the wait for the exit of a program that closed its output.

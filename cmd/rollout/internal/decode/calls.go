@@ -22,9 +22,9 @@ var callSyntax = []struct {
 	{regexp.MustCompile(`(?s)<｜tool▁calls▁begin｜>(.*?)(?:<｜tool▁calls▁end｜>|$)`), deepseekCalls},           // DeepSeek V3
 	{regexp.MustCompile(`(?s)<\|tool_calls_section_begin\|>(.*?)<\|tool_calls_section_end\|>`), kimiCalls}, // Kimi K2
 	{regexp.MustCompile(`(?s)<\|tool_call\|>(.*)$`), jsonCalls},                                            // Granite 3
-	{regexp.MustCompile(`(?s)<\|START_ACTION\|>(.*?)<\|END_ACTION\|>`), jsonCalls},
-	{regexp.MustCompile(`(?s)<\|tool_call>(.*?)<tool_call\|>`), gemmaCall},
-	{regexp.MustCompile(`(?s)<｜DSML｜function_calls>(.*?)</｜DSML｜function_calls>`), dsmlCalls}, // Command R7B
+	{regexp.MustCompile(`(?s)<\|START_ACTION\|>(.*?)<\|END_ACTION\|>`), jsonCalls},                         // Command R7B
+	{regexp.MustCompile(`(?s)<\|tool_call>(.*?)<tool_call\|>`), gemmaCall},                                 // Gemma 4
+	{regexp.MustCompile(`(?s)<｜DSML｜function_calls>(.*?)</｜DSML｜function_calls>`), dsmlCalls},              // DeepSeek V3.2
 }
 
 // callBlocks matches the calls in the text of an answer, also if they are not valid or cut off.
@@ -69,23 +69,41 @@ var (
 
 // functionCalls parses <function=add><parameter=a>2</parameter></function>. The function can also contain a
 // JSON object.
-func functionCalls(text string) (calls []Call) {
-	if !covers(function, text) {
+func functionCalls(text string) []Call {
+	return each(function, text, func(f []string) []Call {
+		name := strings.TrimSpace(f[1])
+		if strings.TrimSpace(f[2]) != "" {
+			if call := named(name, f[2]); call != nil {
+				return call
+			}
+		}
+		return one(name, parameter, f[2])
+	})
+}
+
+// each parses every match of the pattern. It returns no call if a match is not valid, or if the text contains
+// more than matches and white space.
+func each(pattern *regexp.Regexp, text string, parse func(match []string) []Call) (calls []Call) {
+	if !covers(pattern, text) {
 		return nil
 	}
-	for _, f := range function.FindAllStringSubmatch(text, -1) {
-		var call []Call
-		if arguments, ok := object(json.RawMessage(f[2])); ok && strings.TrimSpace(f[2]) != "" {
-			call = []Call{{Name: strings.TrimSpace(f[1]), Arguments: arguments}}
-		} else {
-			call = one(strings.TrimSpace(f[1]), parameter, f[2])
-		}
+	for _, match := range pattern.FindAllStringSubmatch(text, -1) {
+		call := parse(match)
 		if call == nil {
 			return nil
 		}
 		calls = append(calls, call...)
 	}
 	return calls
+}
+
+// named returns a call with a name and a JSON object, or no call if one of them is not valid.
+func named(name, raw string) []Call {
+	arguments, ok := object(json.RawMessage(raw))
+	if !ok || name == "" {
+		return nil
+	}
+	return []Call{{Name: name, Arguments: arguments}}
 }
 
 // covers reports whether matches of the pattern and white space are all of the text.
@@ -96,7 +114,7 @@ func covers(pattern *regexp.Regexp, text string) bool {
 // one returns a call whose arguments are written as text. A value that is JSON, but not a JSON string, is that
 // JSON value, as templates write it. Any other value is a string.
 func one(name string, argument *regexp.Regexp, text string) []Call {
-	if name == "" || !covers(argument, text) {
+	if !covers(argument, text) {
 		return nil
 	}
 	b := []byte{'{'}
@@ -112,11 +130,7 @@ func one(name string, argument *regexp.Regexp, text string) []Call {
 			b = rowjson.AppendText(b, a[2])
 		}
 	}
-	arguments, ok := object(append(b, '}'))
-	if !ok {
-		return nil // the same name twice
-	}
-	return []Call{{Name: name, Arguments: arguments}}
+	return named(name, string(append(b, '}'))) // not valid if it has the same name twice
 }
 
 // jsonCalls parses an object, a list of objects, or objects with semicolons between them.
@@ -170,47 +184,32 @@ func mistralCalls(text string) (calls []Call) {
 		if m == nil {
 			return nil
 		}
-		arguments, ok := object(json.RawMessage(m[2]))
-		if !ok {
+		call := named(m[1], m[2])
+		if call == nil {
 			return nil
 		}
-		calls = append(calls, Call{Name: m[1], Arguments: arguments})
+		calls = append(calls, call...)
 	}
 	return calls
 }
 
 // deepseekCalls parses the calls of DeepSeek V3 and R1, with a code block, and of V3.1, without it.
-func deepseekCalls(text string) (calls []Call) {
-	if !covers(deepseekCall, text) {
-		return nil
-	}
-	for _, f := range deepseekCall.FindAllStringSubmatch(text, -1) {
-		name, raw, ok := strings.Cut(f[1], "<｜tool▁sep｜>")
+func deepseekCalls(text string) []Call {
+	return each(deepseekCall, text, func(f []string) []Call {
 		if v3 := deepseekV3.FindStringSubmatch(strings.TrimSpace(f[1])); v3 != nil {
-			name, raw, ok = v3[1], v3[2], true
+			return named(strings.TrimSpace(v3[1]), v3[2])
 		}
-		arguments, valid := object(json.RawMessage(raw))
-		if name = strings.TrimSpace(name); !ok || !valid || name == "" {
+		name, raw, ok := strings.Cut(f[1], "<｜tool▁sep｜>")
+		if !ok {
 			return nil
 		}
-		calls = append(calls, Call{Name: name, Arguments: arguments})
-	}
-	return calls
+		return named(strings.TrimSpace(name), raw)
+	})
 }
 
 // kimiCalls parses the calls of Kimi K2: functions.add:0 is the first call, of the tool add.
-func kimiCalls(text string) (calls []Call) {
-	if !covers(kimiCall, text) {
-		return nil
-	}
-	for _, f := range kimiCall.FindAllStringSubmatch(text, -1) {
-		arguments, ok := object(json.RawMessage(f[2]))
-		if !ok || f[1] == "" {
-			return nil
-		}
-		calls = append(calls, Call{Name: f[1], Arguments: arguments})
-	}
-	return calls
+func kimiCalls(text string) []Call {
+	return each(kimiCall, text, func(f []string) []Call { return named(f[1], f[2]) })
 }
 
 // gemmaCall parses the call of Gemma 4: call:add{a:1,b:<|"|>x<|"|>}.
@@ -227,19 +226,12 @@ func gemmaCall(text string) []Call {
 			b = append(b, gemmaKey.ReplaceAllString(part, `$1"$2":`)...)
 		}
 	}
-	arguments, ok := object(b)
-	if !ok {
-		return nil
-	}
-	return []Call{{Name: m[1], Arguments: arguments}}
+	return named(m[1], string(b))
 }
 
 // dsmlCalls parses the calls of DeepSeek V3.2, which say whether a value is a string or JSON.
-func dsmlCalls(text string) (calls []Call) {
-	if !covers(dsmlInvoke, text) {
-		return nil
-	}
-	for _, f := range dsmlInvoke.FindAllStringSubmatch(text, -1) {
+func dsmlCalls(text string) []Call {
+	return each(dsmlInvoke, text, func(f []string) []Call {
 		if !covers(dsmlArgument, f[2]) {
 			return nil
 		}
@@ -254,13 +246,8 @@ func dsmlCalls(text string) (calls []Call) {
 				b = append(b, a[3]...)
 			}
 		}
-		arguments, ok := object(append(b, '}'))
-		if !ok {
-			return nil
-		}
-		calls = append(calls, Call{Name: f[1], Arguments: arguments})
-	}
-	return calls
+		return named(f[1], string(append(b, '}')))
+	})
 }
 
 // parseCall parses a call such as {"name": "add", "arguments": {"a": 1}}. The members have other names in Llama

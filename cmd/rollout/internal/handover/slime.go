@@ -3,6 +3,7 @@ package handover
 import (
 	"archive/zip"
 	"bufio"
+	"cmp"
 	"errors"
 	"hash/crc32"
 	"io"
@@ -15,7 +16,7 @@ import (
 
 // A slimeWriter writes the file that slime reads with --load-debug-rollout-data: what torch.save makes of
 // {"rollout_id": 0, "samples": [Sample.to_dict(), …]}. The file is a ZIP archive with a pickle. The samples
-// contain only lists of numbers and no tensors, so that the pickle is short to write, and slime needs no loader.
+// contain lists of numbers instead of tensors, so the pickle needs few operations, and slime needs no loader.
 //
 // rollout.to_slime in the Python package makes the same samples: reward is the advantage, because slime itself
 // normalizes rewards over the whole file if a sample failed or has several rows. slime must therefore run with
@@ -111,10 +112,7 @@ func rowVersions(r *sink.StoredRow) (all []string) {
 func (w *slimeWriter) End() error {
 	for _, g := range w.groups {
 		slices.SortFunc(g.rows, func(a, b slimeRow) int {
-			if a.index != b.index {
-				return int(a.index - b.index)
-			}
-			return int(a.segment - b.segment)
+			return cmp.Or(cmp.Compare(a.index, b.index), cmp.Compare(a.segment, b.segment))
 		})
 	}
 	sum := &summed{crc: crc32.NewIEEE()}
@@ -129,7 +127,7 @@ func (w *slimeWriter) End() error {
 		if f.text != "" {
 			size, crc = uint64(len(f.text)), crc32.ChecksumIEEE([]byte(f.text))
 		}
-		// The sizes stand before the content, as PyTorch writes them.
+		// The sizes come before the content, as in the files of PyTorch.
 		to, err := z.CreateRaw(&zip.FileHeader{Name: "rollout/" + f.name, Method: zip.Store, CRC32: crc, CompressedSize64: size, UncompressedSize64: size})
 		if err == nil && f.text == "" {
 			err = w.pickle(to)

@@ -18,8 +18,8 @@ import (
 )
 
 // A tracesWriter writes one file per conversation: a line with the session, and one line per message. The Hub
-// renders such files in its trace viewer. A folder of the Hub has a limit of 10,000 files, so that the files
-// are in 256 folders.
+// renders such files in its trace viewer. A folder of the Hub can have at most 10,000 files, so the files are
+// in 256 folders.
 type tracesWriter struct {
 	flat
 	dir     string

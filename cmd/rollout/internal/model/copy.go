@@ -57,7 +57,8 @@ func (p *Place) Load(releases []chat.Transformers) (*prompt.Model, error) {
 	return m, nil
 }
 
-// LoadTokenizer is like Load without the chat template.
+// LoadTokenizer is like Load without the chat template. If the digest of the run's tokenizer is not known, and
+// different versions of the transformers library load different tokenizers, it returns the first one.
 func (p *Place) LoadTokenizer() (*bpe.Tokenizer, error) {
 	files, err := p.open()
 	if err != nil {

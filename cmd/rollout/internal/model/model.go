@@ -126,12 +126,6 @@ type Speller func(id int32) string
 // Decimal formats a token as its id.
 func Decimal(id int32) string { return strconv.Itoa(int(id)) }
 
-// LoadExact returns the tokenizer in dir. If different versions of the transformers library load different
-// tokenizers, LoadExact uses the first tokenizer. Errors begin with key.
-func LoadExact(key, dir string) (*bpe.Tokenizer, error) {
-	return (&Place{Key: key, Dir: dir}).LoadTokenizer()
-}
-
 // loadExact loads the tokenizer with the digest, or the first tokenizer if the digest is empty.
 func loadExact(key, dir string, files *source, digest string) (*bpe.Tokenizer, error) {
 	first, err := loadTokenizer(key, dir, files, true, nil)

@@ -108,14 +108,18 @@ func Notes(r *Report) (out []Note) {
 		say("warn", "%s samples were collected after scores set %s, so they have no reward in it. To score all samples, use rollout rescore again.", count(n), r.Scores)
 	}
 	if r.Tail != nil {
-		who := "The tail policy"
-		switch {
-		case c.Late >= r.Tail.Cut.Samples:
-			who = "Task deadlines"
-		case c.Late > 0:
-			who = "The tail policy and task deadlines"
-		}
-		say("warn", "%s cut %s samples, so the data are biased toward short samples.", who, count(r.Tail.Cut.Samples))
+		say("warn", "%s cut %s samples, so the data are biased toward short samples.", r.Tail.cutBy(c.Late), count(r.Tail.Cut.Samples))
 	}
 	return out
+}
+
+// cutBy names what cut the samples. The parameter late is the number of samples that were cut at a deadline.
+func (t *TailBias) cutBy(late int) string {
+	switch {
+	case late >= t.Cut.Samples:
+		return "Task deadlines"
+	case late > 0:
+		return "The tail policy and task deadlines"
+	}
+	return "The tail policy"
 }

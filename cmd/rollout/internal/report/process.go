@@ -88,14 +88,6 @@ type Storage struct {
 	Duplicates *int64 `json:"duplicates_refused,omitempty"`
 }
 
-// BytesPerToken returns the number of data bytes per token, or 0 if there are no tokens.
-func (s Storage) BytesPerToken() float64 {
-	if s.Tokens == 0 {
-		return 0
-	}
-	return float64(s.DataBytes) / float64(s.Tokens)
-}
-
 // TailBias compares the kept samples with the samples that the tail policy cut.
 type TailBias struct {
 	Kept TailSide `json:"kept"`

@@ -49,9 +49,9 @@ type Run struct {
 // a time.
 type Source func(each func(*sink.Commit)) ([]*sink.Log, error)
 
-// Read builds the report of the run in dir, or of run.Logs. It does not change any file. It returns an error if a commit log
-// cannot be read. It lists other unreadable files in Problems. If dir is empty, the
-// report has only the numbers that come from the dataset.
+// Read builds the report of the run in dir, or of run.Logs. It does not change any file. It returns an error if a
+// commit log cannot be read. It lists other unreadable files in Problems. If dir is empty, the report has only the
+// numbers that come from the dataset.
 //
 // Read needs about 20 bytes of memory per sample, and 200 more if it reads the rows.
 func Read(dir string, run Run) (*Report, error) {

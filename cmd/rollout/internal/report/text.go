@@ -36,11 +36,7 @@ func Text(r *Report) string {
 	}
 	if d := r.Rewards.All; d != nil {
 		line("reward", "mean %s, std %s over %s samples; %s not scored", value(d.Mean), value(d.Std), count(d.Count), count(r.Rewards.Unscored))
-		var ks []string
-		for _, k := range r.Rewards.PassAtK {
-			ks = append(ks, fmt.Sprintf("pass@%d %.3f", k.K, k.Value))
-		}
-		line("", "%s (a pass is a reward of at least %s)", strings.Join(ks, ", "), value(r.Rewards.Pass))
+		line("", "%s (a pass is a reward of at least %s)", r.Rewards.passText(), value(r.Rewards.Pass))
 		line("groups", "%s of %s scored groups have equal rewards", count(r.Groups.ZeroVariance), count(r.Groups.Scored))
 	} else {
 		line("reward", "none: no sample was scored")
@@ -76,6 +72,15 @@ func Text(r *Report) string {
 		}
 	}
 	return b.String()
+}
+
+// passText lists pass@k.
+func (r *Rewards) passText() string {
+	var all []string
+	for _, k := range r.PassAtK {
+		all = append(all, fmt.Sprintf("pass@%d %.3f", k.K, k.Value))
+	}
+	return strings.Join(all, ", ")
 }
 
 // maxName is the maximum displayed length of a name that can come from a server.

@@ -16,6 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/durable"
 )
 
 // copy makes a new run with the rows of the run and the new scores. It first writes a scores set to the new
@@ -99,12 +100,12 @@ func (r *Rescore) copyRows(ctx context.Context, dir string, info *runfolder.Info
 	return storage(err)
 }
 
-// copyFiles copies the tasks and the tokenizer of the run to dir.
+// copyFiles copies the tasks and the tokenizer of the run to dir. The copy is durable, except its name in dir.
 func (r *Rescore) copyFiles(dir string, mode fs.FileMode) error {
 	if err := copyFile(filepath.Join(r.dir, runfolder.TasksFile), filepath.Join(dir, runfolder.TasksFile), mode); err != nil {
 		return err
 	}
-	from := filepath.Join(r.dir, runfolder.TokenizerDir)
+	from, folders := filepath.Join(r.dir, runfolder.TokenizerDir), []string(nil)
 	err := filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -116,14 +117,18 @@ func (r *Rescore) copyFiles(dir string, mode fs.FileMode) error {
 		to := filepath.Join(dir, runfolder.TokenizerDir, rel)
 		switch {
 		case e.IsDir():
+			folders = append(folders, to)
 			return os.MkdirAll(to, config.FolderMode(mode))
 		case !e.Type().IsRegular():
 			return fmt.Errorf("%s: not a regular file", path)
 		}
 		return copyFile(path, to, mode)
 	})
-	if errors.Is(err, fs.ErrNotExist) { // an older run keeps no tokenizer
+	if errors.Is(err, fs.ErrNotExist) { // the run keeps no tokenizer
 		return nil
+	}
+	for _, dir := range folders {
+		err = errors.Join(err, durable.SyncDir(dir))
 	}
 	return err
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/reward"
@@ -235,11 +234,3 @@ func (j *job) settle(r collector.Reward) {
 		j.score.RewardDetails = new(strings.ToValidUTF8(string(r.Details), "\uFFFD"))
 	}
 }
-
-// A commit ends at the end of a group that reaches one of these limits. The first two make the shards of a
-// fast scorer the same each time. The last one bounds what a kill costs with a slow scorer.
-const (
-	commitScores = 8192
-	commitBytes  = 8 << 20
-	commitAge    = 30 * time.Second
-)

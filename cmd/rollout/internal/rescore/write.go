@@ -53,10 +53,10 @@ func (r *Rescore) fill(ctx context.Context, dir string, fs sink.FS) (err error) 
 		n.add(s)
 		n.addKeep(s)
 	})
-	told := time.Now()
+	reported := time.Now()
 	err = r.scoreAll(ctx, log, func(j *job) error {
-		if n.Took = time.Since(began); time.Since(told) > progressEvery {
-			told = time.Now()
+		if n.Took = time.Since(began); time.Since(reported) > progressEvery {
+			reported = time.Now()
 			r.options.Say("scored %s of %s samples (%s/s)", format.Count(int64(n.done())), format.Count(int64(n.Samples)), format.Rate(n.Rate()))
 		}
 		return r.write(j)
@@ -125,6 +125,14 @@ func (r *Rescore) write(j *job) error {
 	}
 	return nil
 }
+
+// A commit ends at the end of a group that reaches one of these limits. The first two make the shards of a
+// fast scorer the same each time. The last one bounds what a kill costs with a slow scorer.
+const (
+	commitScores = 8192
+	commitBytes  = 8 << 20
+	commitAge    = 30 * time.Second
+)
 
 // lastOf reports whether j is the last sample of its group, or has no group.
 func (r *Rescore) lastOf(j *job) bool {

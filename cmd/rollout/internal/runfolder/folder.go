@@ -287,8 +287,8 @@ func writeFile(dir, name string, mode fs.FileMode, write func(io.Writer) error) 
 }
 
 // WriteNamed atomically writes the file at a path given by the user. The file contains a part of a run, so it
-// gets the mode of the run's files, before the umask. If the path is a symbolic link, WriteNamed replaces the link's target. It writes directly
-// to a pipe or a device such as /dev/null.
+// gets the mode of the run's files, before the umask. If the path is a symbolic link, WriteNamed replaces the
+// link's target. It writes directly to a pipe or a device such as /dev/null.
 func WriteNamed(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	path, err := filepath.Abs(path)
 	if err != nil {

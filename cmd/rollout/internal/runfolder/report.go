@@ -58,8 +58,8 @@ func Name(dir string) string {
 }
 
 // ReadReport builds the current report of the run in dir, with the rewards of a scores set, or of the collection
-// if it is nil. The parameter running is true if another process is collecting into the run. If again is set, ReadReport can reuse the existing report,
-// provided that nothing has been collected since.
+// if it is nil. The parameter running is true if another process is collecting into the run. If again is set,
+// ReadReport can reuse the existing report, provided that nothing has been collected since.
 func ReadReport(dir string, scores *sink.Scores, pass float64, running, again bool) (*report.Report, error) {
 	info, err := Read(dir)
 	if err != nil {

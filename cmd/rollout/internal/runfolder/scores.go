@@ -38,8 +38,8 @@ type ScoresInfo struct {
 	CreatedAt time.Time     `json:"created_at"`
 	Rollout   version.Build `json:"rollout"` // the program that created the set
 	Scorer    Scorer        `json:"scorer"`
-	// Last is the number of the last entry in the run's log that was there. Samples is the number of
-	// samples with rows up to that entry.
+	// Last is the number of the last entry in the run's log when the set was created. Samples is the
+	// number of samples with rows up to that entry.
 	Last    int64 `json:"last"`
 	Samples int   `json:"samples"`
 	// SHA256 is the checksum of the file; see EncodeSummed.
@@ -49,7 +49,7 @@ type ScoresInfo struct {
 // A Scorer describes a scorer. Two scorers with the same digest give the same scores.
 type Scorer struct {
 	Kind string `json:"kind"`
-	// Settings are the settings reward.* that scores of this kind depend on, and keep.
+	// Settings are the settings reward.* that the scores of this kind and the column keep depend on.
 	Settings map[string]json.RawMessage `json:"settings"`
 	// Files has the digest of each file of the user that scores depend on; see scoring.Scoring.
 	Files map[string]string `json:"files,omitempty"`
@@ -170,7 +170,7 @@ func ReadScoresInfo(objects store.Store, dir, name string) (info ScoresInfo, err
 // RewardsKey is the shard metadata key of Rewards. It is absent if the rewards come from the collection.
 const RewardsKey = "rollout.rewards"
 
-// Rewards says where the rewards of rows come from, if not from the collection.
+// Rewards describes where the rewards of rows come from, if they do not come from the collection.
 type Rewards struct {
 	Set    string `json:"scores_set,omitempty"` // name of the scores set; empty in a copy of rollout rescore --out
 	Scorer Scorer `json:"scorer"`

@@ -17,8 +17,8 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// Verify verifies all datasets, the scores sets and the copy of the tokenizer. In a fleet, it also compares the samples of each partition with its tasks. The
-// error has an exit code.
+// Verify verifies all datasets, the scores sets and the copy of the tokenizer. In a fleet, it also compares the
+// samples of each partition with its tasks. The error has an exit code.
 func (r *Run) Verify(ctx context.Context, o sink.VerifyOptions) (sum sink.VerifyReport, err error) {
 	reports := make([]sink.VerifyReport, len(r.Datasets))
 	var mu sync.Mutex

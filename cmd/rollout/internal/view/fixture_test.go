@@ -39,7 +39,7 @@ func must[T any](v T, err error) func(testing.TB) T {
 
 func tokenizer(tb testing.TB) *bpe.Tokenizer {
 	tb.Helper()
-	return must(model.LoadExact("tokenizer", lettasim.ModelName))(tb)
+	return must((&model.Place{Key: "tokenizer", Dir: lettasim.ModelName}).LoadTokenizer())(tb)
 }
 
 // A maker makes the samples of a run.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"iter"
 	"strings"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runs"
@@ -106,34 +107,35 @@ func eachText(logs []*runs.Log, tokens *decoder, want []byte, each func(key stri
 		buf = tokens.appendLower(buf[:0], ids)
 		return bytes.Contains(buf, want)
 	}
-	for log, shard := range runs.Shards(logs, sink.KindFailures) {
-		for f, err := range log.Failures(shard) {
+	damaged, err = eachIn(logs, sink.KindFailures, (*runs.Log).Failures, func(f *sink.StoredFailure) error {
+		return each(f.SampleKey, contains(f.OutputIDs, f.Error, f.Text))
+	})
+	if err != nil {
+		return damaged, err
+	}
+	more, err := eachIn(logs, sink.KindData, (*runs.Log).Rows, func(r *sink.StoredRow) error {
+		messages := ""
+		if r.Messages != nil {
+			messages = *r.Messages
+		}
+		return each(r.SampleKey, contains(r.InputIDs, messages))
+	})
+	return damaged || more, err
+}
+
+// eachIn calls each for the rows in all shards of a kind, until it returns an error. It reports whether it skipped
+// damaged shards.
+func eachIn[T any](logs []*runs.Log, kind sink.Kind, read func(*runs.Log, sink.Shard) iter.Seq2[*T, error], each func(*T) error) (damaged bool, err error) {
+	for log, shard := range runs.Shards(logs, kind) {
+		for row, err := range read(log, shard) {
 			if errors.Is(err, sink.ErrCorrupt) {
 				damaged = true
 				break
 			}
 			if err == nil {
-				err = each(f.SampleKey, contains(f.OutputIDs, f.Error, f.Text))
+				err = each(row)
 			}
 			if err != nil {
-				return damaged, err
-			}
-		}
-	}
-	for log, shard := range runs.Shards(logs, sink.KindData) {
-		for r, err := range log.Rows(shard) {
-			if errors.Is(err, sink.ErrCorrupt) {
-				damaged = true
-				break
-			}
-			if err != nil {
-				return damaged, err
-			}
-			messages := ""
-			if r.Messages != nil {
-				messages = *r.Messages
-			}
-			if err := each(r.SampleKey, contains(r.InputIDs, messages)); err != nil {
 				return damaged, err
 			}
 		}

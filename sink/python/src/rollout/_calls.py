@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
@@ -115,16 +115,30 @@ def parse_call(text: str) -> Call | None:
     return (name, arguments) if isinstance(name, str) and name and arguments is not None else None
 
 
-def _all(calls: list[Call | None]) -> list[Call]:
-    return [] if None in calls else [call for call in calls if call]
+def _named(name: str, raw: str) -> Call | None:
+    """Return a call with a name and a JSON object, or None if one of them is not valid."""
+    arguments = json_object(raw)
+    return (name, arguments) if name and arguments is not None else None
+
+
+def _all(calls: Iterable[Call | None]) -> list[Call]:
+    """Return the calls, or no call if one of them is not valid."""
+    found = list(calls)
+    return [] if None in found else [call for call in found if call]
+
+
+def _each(pattern: re.Pattern[str], text: str, parse: Callable[..., Call | None]) -> list[Call]:
+    """Parse every match of the pattern. Return no call if a match is not valid, or if the text contains more than matches
+    and white space."""
+    return _all(parse(*match.groups()) for match in pattern.finditer(text)) if _covers(pattern, text) else []
 
 
 def json_calls(text: str) -> list[Call]:
     """Parse an object, a list of objects, or objects with semicolons between them."""
     text = text.strip(SPACE)
     if text.startswith("["):
-        return _all(list(map(parse_call, _raw_elements(text)))) if valid(text) else []
-    return _all(list(map(parse_call, [text] if valid(text) else (part.strip(SPACE) for part in text.split(";")))))
+        return _all(map(parse_call, _raw_elements(text))) if valid(text) else []
+    return _all(map(parse_call, [text] if valid(text) else (part.strip(SPACE) for part in text.split(";"))))
 
 
 def _covers(pattern: re.Pattern[str], text: str) -> bool:
@@ -135,26 +149,24 @@ def _covers(pattern: re.Pattern[str], text: str) -> bool:
 def _one(name: str, pattern: re.Pattern[str], text: str) -> Call | None:
     """Return a call whose arguments are written as text. A value that is JSON, but not a JSON string, is that JSON value,
     as templates write it. Any other value is a string."""
-    if not name or not _covers(pattern, text):
+    if not _covers(pattern, text):
         return None
     members = []
     for key, written in pattern.findall(text):
         value = written.strip(SPACE)
         plain = value.startswith('"') or not valid(value)
         members.append(f"{quoted(key.strip(SPACE))}: {quoted(written) if plain else value}")
-    arguments = json_object("{" + ", ".join(members) + "}")
-    return (name, arguments) if arguments is not None else None  # None: the same name twice
+    return _named(name, "{" + ", ".join(members) + "}")  # None: the same name twice
 
 
 def _functions(text: str) -> list[Call]:
     """Parse <function=add><parameter=a>2</parameter></function>. The function can also contain a JSON object."""
-    if not _covers(_FUNCTION, text):
-        return []
-    calls: list[Call | None] = []
-    for name, body in _FUNCTION.findall(text):
-        arguments = json_object(body) if body.strip(SPACE) else None
-        calls.append((name.strip(SPACE), arguments) if arguments is not None else _one(name.strip(SPACE), _PARAMETER, body))
-    return _all(calls)
+
+    def parse(name: str, body: str) -> Call | None:
+        name = name.strip(SPACE)
+        return body.strip(SPACE) and _named(name, body) or _one(name, _PARAMETER, body)
+
+    return _each(_FUNCTION, text, parse)
 
 
 def _tagged(text: str) -> list[Call]:
@@ -172,37 +184,25 @@ def _mistral(text: str) -> list[Call]:
     found = json_calls(text)
     if found:
         return found
-    calls: list[Call | None] = []
-    for part in text.split("[TOOL_CALLS]"):
-        match = _MISTRAL.match(part.strip(SPACE))
-        arguments = json_object(match[2]) if match else None
-        calls.append((match[1], arguments) if match and arguments is not None else None)
-    return _all(calls)
+    matches = [_MISTRAL.match(part.strip(SPACE)) for part in text.split("[TOOL_CALLS]")]
+    return _all(match and _named(match[1], match[2]) for match in matches)
 
 
 def _deepseek(text: str) -> list[Call]:
     """Parse the calls of DeepSeek V3 and R1, with a code block, and of V3.1, without it."""
-    if not _covers(_DEEPSEEK, text):
-        return []
-    calls: list[Call | None] = []
-    for body in _DEEPSEEK.findall(text):
-        name, mark, raw = body.partition("<｜tool▁sep｜>")
+
+    def parse(body: str) -> Call | None:
         if old := _DEEPSEEK_V3.match(body.strip(SPACE)):
-            name, raw = old[1], old[2]
-        name, arguments = name.strip(SPACE), json_object(raw)
-        calls.append((name, arguments) if mark and name and arguments is not None else None)
-    return _all(calls)
+            return _named(old[1].strip(SPACE), old[2])
+        name, mark, raw = body.partition("<｜tool▁sep｜>")
+        return _named(name.strip(SPACE), raw) if mark else None
+
+    return _each(_DEEPSEEK, text, parse)
 
 
 def _kimi(text: str) -> list[Call]:
     """Parse the calls of Kimi K2: functions.add:0 is the first call, of the tool add."""
-    if not _covers(_KIMI, text):
-        return []
-    calls: list[Call | None] = []
-    for name, raw in _KIMI.findall(text):
-        arguments = json_object(raw)
-        calls.append((name, arguments) if name and arguments is not None else None)
-    return _all(calls)
+    return _each(_KIMI, text, _named)
 
 
 def _gemma(text: str) -> list[Call]:
@@ -211,20 +211,18 @@ def _gemma(text: str) -> list[Call]:
     if not match:
         return []
     parts = match[2].split('<|"|>')
-    arguments = json_object("".join(quoted(part) if i % 2 else _GEMMA_KEY.sub(r'\1"\2":', part) for i, part in enumerate(parts)))
-    return [(match[1], arguments)] if arguments is not None else []
+    raw = "".join(quoted(part) if i % 2 else _GEMMA_KEY.sub(r'\1"\2":', part) for i, part in enumerate(parts))
+    return _all([_named(match[1], raw)])
 
 
 def _dsml(text: str) -> list[Call]:
     """Parse the calls of DeepSeek V3.2, which say whether a value is a string or JSON."""
-    if not _covers(_DSML, text):
-        return []
-    calls: list[Call | None] = []
-    for name, body in _DSML.findall(text):
+
+    def parse(name: str, body: str) -> Call | None:
         members = [f"{quoted(key)}: {quoted(value) if string == 'true' else value}" for key, string, value in _DSML_PARAMETER.findall(body)]
-        arguments = json_object("{" + ", ".join(members) + "}") if _covers(_DSML_PARAMETER, body) else None
-        calls.append((name, arguments) if arguments is not None else None)
-    return _all(calls)
+        return _named(name, "{" + ", ".join(members) + "}") if _covers(_DSML_PARAMETER, body) else None
+
+    return _each(_DSML, text, parse)
 
 
 def bare_call(text: str) -> list[Call]:

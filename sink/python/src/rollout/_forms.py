@@ -33,150 +33,49 @@ class Form(NamedTuple):
     """An answer that is only {"name": ..., "parameters": ...} is a call."""
 
 
+# fmt: off
 FORMS = (
-    Form(
-        "Llama 3",
-        ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",),
-        {
-            "<|start_header_id|>": Mark(head="<|end_header_id|>"),
-            "<|eot_id|>": Mark(),
-            "<|eom_id|>": Mark(),
-        }, bare_calls=True,
-    ),
-    Form(
-        "Llama 4",
-        ("<|header_start|>", "<|header_end|>", "<|eot|>",),
-        {
-            "<|header_start|>": Mark(head="<|header_end|>"),
-            "<|eot|>": Mark(),
-            "<|eom|>": Mark(),
-        }, bare_calls=True,
-    ),
-    Form(
-        "Kimi K2",
-        ("<|im_user|>", "<|im_middle|>",),
-        {
-            "<|im_user|>": Mark(role=USER, head="<|im_middle|>"),
-            "<|im_assistant|>": Mark(role=ASSISTANT, head="<|im_middle|>"),
-            "<|im_system|>": Mark(role=SYSTEM, head="<|im_middle|>"),
-            "<|im_end|>": Mark(),
-        },
-    ),
-    Form(
-        "ChatML",
-        ("<|im_start|>", "<|im_end|>",),
-        {
-            "<|im_start|>": Mark(head="\n"),
-            "<|im_end|>": Mark(),
-        },
-    ),
-    Form(
-        "gpt-oss",
-        ("<|start|>", "<|channel|>", "<|message|>",),
-        {
-            "<|start|>": Mark(head="<|message|>"),
-            "<|end|>": Mark(),
-            "<|return|>": Mark(),
-            "<|call|>": Mark(),
-        }, harmony=True,
-    ),
-    Form(
-        "GLM 4",
-        ("<|user|>", "<|assistant|>", "<|observation|>",),
-        {
-            "<|system|>": Mark(role=SYSTEM),
-            "<|user|>": Mark(role=USER),
-            "<|assistant|>": Mark(role=ASSISTANT),
-            "<|observation|>": Mark(role=TOOL),
-        },
-    ),
-    Form(
-        "Phi 3",
-        ("<|user|>", "<|assistant|>", "<|end|>",),
-        {
-            "<|system|>": Mark(role=SYSTEM),
-            "<|user|>": Mark(role=USER),
-            "<|assistant|>": Mark(role=ASSISTANT),
-            "<|end|>": Mark(),
-        },
-    ),
-    Form(
-        "DeepSeek V3",
-        ("<｜User｜>", "<｜Assistant｜>",),
-        {
-            "<｜begin▁of▁sentence｜>": Mark(role=SYSTEM, maybe=True),
-            "<｜User｜>": Mark(role=USER),
-            "<｜Assistant｜>": Mark(role=ASSISTANT),
-            "<｜tool▁output▁begin｜>": Mark(role=TOOL),
-            "<｜tool▁output▁end｜>": Mark(role=ASSISTANT, maybe=True),
-            "<｜tool▁outputs▁begin｜>": Mark(),
-            "<｜tool▁outputs▁end｜>": Mark(role=ASSISTANT, maybe=True),
-            "<｜end▁of▁sentence｜>": Mark(),
-        },
-    ),
-    Form(
-        "Mistral",
-        ("[INST]", "[/INST]",),
-        {
-            "[INST]": Mark(role=USER),
-            "[/INST]": Mark(role=ASSISTANT, maybe=True),
-            "[SYSTEM_PROMPT]": Mark(role=SYSTEM),
-            "[/SYSTEM_PROMPT]": Mark(),
-            "[AVAILABLE_TOOLS]": Mark(role=SYSTEM),
-            "[/AVAILABLE_TOOLS]": Mark(),
-            "[MODEL_SETTINGS]": Mark(role=SYSTEM),
-            "[/MODEL_SETTINGS]": Mark(),
-            "[TOOL_RESULTS]": Mark(role=TOOL),
-            "[/TOOL_RESULTS]": Mark(role=ASSISTANT, maybe=True),
-            "<s>": Mark(),
-            "</s>": Mark(),
-        },
-    ),
-    Form(
-        "Gemma 3",
-        ("<start_of_turn>", "<end_of_turn>",),
-        {
-            "<start_of_turn>": Mark(head="\n"),
-            "<end_of_turn>": Mark(),
-        },
-    ),
-    Form(
-        "Gemma 4",
-        ("<|turn>", "<turn|>",),
-        {
-            "<|turn>": Mark(head="\n"),
-            "<turn|>": Mark(),
-            "<|tool_response>": Mark(role=TOOL),
-            "<tool_response|>": Mark(role=ASSISTANT, maybe=True),
-        },
-    ),
-    Form(
-        "Command R",
-        ("<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>",),
-        {
-            "<|SYSTEM_TOKEN|>": Mark(role=SYSTEM),
-            "<|USER_TOKEN|>": Mark(role=USER),
-            "<|CHATBOT_TOKEN|>": Mark(role=ASSISTANT),
-            "<|END_OF_TURN_TOKEN|>": Mark(),
-        },
-    ),
-    Form(
-        "Granite 3",
-        ("<|start_of_role|>", "<|end_of_role|>",),
-        {
-            "<|start_of_role|>": Mark(head="<|end_of_role|>"),
-            "<|end_of_text|>": Mark(),
-        },
-    ),
-    Form(
-        "Seed-OSS",
-        ("<seed:bos>", "<seed:eos>",),
-        {
-            "<seed:bos>": Mark(head="\n"),
-            "<seed:eos>": Mark(),
-        },
-    ),
+    Form("Llama 3", ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"), {
+        "<|start_header_id|>": Mark(head="<|end_header_id|>"), "<|eot_id|>": Mark(), "<|eom_id|>": Mark(),
+    }, bare_calls=True),
+    Form("Llama 4", ("<|header_start|>", "<|header_end|>", "<|eot|>"), {
+        "<|header_start|>": Mark(head="<|header_end|>"), "<|eot|>": Mark(), "<|eom|>": Mark(),
+    }, bare_calls=True),
+    Form("Kimi K2", ("<|im_user|>", "<|im_middle|>"), {
+        "<|im_user|>": Mark(USER, "<|im_middle|>"), "<|im_assistant|>": Mark(ASSISTANT, "<|im_middle|>"),
+        "<|im_system|>": Mark(SYSTEM, "<|im_middle|>"), "<|im_end|>": Mark(),
+    }),
+    Form("ChatML", ("<|im_start|>", "<|im_end|>"), {"<|im_start|>": Mark(head="\n"), "<|im_end|>": Mark()}),
+    Form("gpt-oss", ("<|start|>", "<|channel|>", "<|message|>"), {
+        "<|start|>": Mark(head="<|message|>"), "<|end|>": Mark(), "<|return|>": Mark(), "<|call|>": Mark(),
+    }, harmony=True),
+    Form("GLM 4", ("<|user|>", "<|assistant|>", "<|observation|>"), {
+        "<|system|>": Mark(SYSTEM), "<|user|>": Mark(USER), "<|assistant|>": Mark(ASSISTANT), "<|observation|>": Mark(TOOL),
+    }),
+    Form("Phi 3", ("<|user|>", "<|assistant|>", "<|end|>"), {
+        "<|system|>": Mark(SYSTEM), "<|user|>": Mark(USER), "<|assistant|>": Mark(ASSISTANT), "<|end|>": Mark(),
+    }),
+    Form("DeepSeek V3", ("<｜User｜>", "<｜Assistant｜>"), {
+        "<｜begin▁of▁sentence｜>": Mark(SYSTEM, maybe=True), "<｜User｜>": Mark(USER), "<｜Assistant｜>": Mark(ASSISTANT),
+        "<｜tool▁output▁begin｜>": Mark(TOOL), "<｜tool▁output▁end｜>": Mark(ASSISTANT, maybe=True),
+        "<｜tool▁outputs▁begin｜>": Mark(), "<｜tool▁outputs▁end｜>": Mark(ASSISTANT, maybe=True), "<｜end▁of▁sentence｜>": Mark(),
+    }),
+    Form("Mistral", ("[INST]", "[/INST]"), {
+        "[INST]": Mark(USER), "[/INST]": Mark(ASSISTANT, maybe=True), "[SYSTEM_PROMPT]": Mark(SYSTEM), "[/SYSTEM_PROMPT]": Mark(),
+        "[AVAILABLE_TOOLS]": Mark(SYSTEM), "[/AVAILABLE_TOOLS]": Mark(), "[MODEL_SETTINGS]": Mark(SYSTEM), "[/MODEL_SETTINGS]": Mark(),
+        "[TOOL_RESULTS]": Mark(TOOL), "[/TOOL_RESULTS]": Mark(ASSISTANT, maybe=True), "<s>": Mark(), "</s>": Mark(),
+    }),
+    Form("Gemma 3", ("<start_of_turn>", "<end_of_turn>"), {"<start_of_turn>": Mark(head="\n"), "<end_of_turn>": Mark()}),
+    Form("Gemma 4", ("<|turn>", "<turn|>"), {
+        "<|turn>": Mark(head="\n"), "<turn|>": Mark(), "<|tool_response>": Mark(TOOL), "<tool_response|>": Mark(ASSISTANT, maybe=True),
+    }),
+    Form("Command R", ("<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>"), {
+        "<|SYSTEM_TOKEN|>": Mark(SYSTEM), "<|USER_TOKEN|>": Mark(USER), "<|CHATBOT_TOKEN|>": Mark(ASSISTANT), "<|END_OF_TURN_TOKEN|>": Mark(),
+    }),
+    Form("Granite 3", ("<|start_of_role|>", "<|end_of_role|>"), {"<|start_of_role|>": Mark(head="<|end_of_role|>"), "<|end_of_text|>": Mark()}),
+    Form("Seed-OSS", ("<seed:bos>", "<seed:eos>"), {"<seed:bos>": Mark(head="\n"), "<seed:eos>": Mark()}),
 )
+# fmt: on
 """The first form that a tokenizer has is the form of its model."""
 
 SYNTAX = (

@@ -172,13 +172,12 @@ def open_scores(run_dir: str, name: str | None) -> Scores | None:
     """
     if name == COLLECTED:
         return None
-    for one in reversed(names(run_dir)) if name is None else [name]:
-        scores = Scores(run_dir, one)
-        if (name is None or one in names(run_dir)) and scores.complete():
+    found = names(run_dir)
+    for one in reversed(found):
+        if name in (None, one) and (scores := Scores(run_dir, one)).complete():
             return scores
     if name is not None:
-        have = ", ".join([COLLECTED, *names(run_dir)])
-        raise ValueError(f"scores={name!r}: {run_dir} has no complete scores set with this name (it has {have})")
+        raise ValueError(f"scores={name!r}: {run_dir} has no complete scores set with this name (it has {', '.join([COLLECTED, *found])})")
     return None
 
 

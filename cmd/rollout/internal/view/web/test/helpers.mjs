@@ -54,6 +54,9 @@ export async function close() {
 // loaded waits until the page has its data.
 export const loaded = () => page.waitForFunction(() => !document.querySelector("main [role=status]")?.innerText.startsWith("Reading"));
 
+// settled waits until charts and lists are drawn. They know their sizes only then.
+export const settled = () => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(done)))));
+
 // press presses keys, one after the other.
 export const press = async (...keys) => {
   for (const k of keys) await page.keyboard.press(k);

@@ -1,7 +1,7 @@
 // Tests the overview and the list of samples.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { cells, close, open, page, samples, status, urls, waitForStatus } from "./helpers.mjs";
+import { cells, close, loaded, open, page, samples, settled, status, urls, waitForStatus } from "./helpers.mjs";
 
 test("the overview shows the report", async () => {
   await open(urls.small);
@@ -143,7 +143,8 @@ test("the file has the same pages", async () => {
 test("phone width needs no sideways scrolling", async () => {
   for (const path of ["", "#/samples", "#/sample/9", "#/compare/0/1"]) {
     await open(urls.small + path, { viewport: { width: 375, height: 740 }, hasTouch: true, isMobile: true });
-    await page.waitForTimeout(200);
+    await loaded();
+    await settled();
     const [have, need] = await page.evaluate(() => [innerWidth, document.documentElement.scrollWidth]);
     assert.ok(need <= have, `${path}: ${need} pixels, but the phone has ${have}`);
     await close();

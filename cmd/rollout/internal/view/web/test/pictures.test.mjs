@@ -3,12 +3,9 @@
 import assert from "node:assert/strict";
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
-import { close, loaded, open, page, urls } from "./helpers.mjs";
+import { close, loaded, open, page, settled, urls } from "./helpers.mjs";
 
 const { SCREENSHOTS: shots, PICTURES: pictures, UPDATE: update } = process.env;
-
-// settled waits until charts and lists are drawn, which know their sizes only then.
-const settled = () => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(done)))));
 
 test("screenshots", { skip: !shots }, async () => {
   for (const [name, options] of Object.entries({
