@@ -1,11 +1,11 @@
 package decode
 
 import (
+	"bytes"
 	"encoding/json"
 	"regexp"
 	"strings"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/rowjson"
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
@@ -22,9 +22,9 @@ var callSyntax = []struct {
 	{regexp.MustCompile(`(?s)<｜tool▁calls▁begin｜>(.*?)(?:<｜tool▁calls▁end｜>|$)`), deepseekCalls},           // DeepSeek V3
 	{regexp.MustCompile(`(?s)<\|tool_calls_section_begin\|>(.*?)<\|tool_calls_section_end\|>`), kimiCalls}, // Kimi K2
 	{regexp.MustCompile(`(?s)<\|tool_call\|>(.*)$`), jsonCalls},                                            // Granite 3
-	{regexp.MustCompile(`(?s)<\|START_ACTION\|>(.*?)<\|END_ACTION\|>`), jsonCalls},
-	{regexp.MustCompile(`(?s)<\|tool_call>(.*?)<tool_call\|>`), gemmaCall},
-	{regexp.MustCompile(`(?s)<｜DSML｜function_calls>(.*?)</｜DSML｜function_calls>`), dsmlCalls}, // Command R7B
+	{regexp.MustCompile(`(?s)<\|START_ACTION\|>(.*?)<\|END_ACTION\|>`), jsonCalls},                         // Command R7B
+	{regexp.MustCompile(`(?s)<\|tool_call>(.*?)<tool_call\|>`), gemmaCall},                                 // Gemma 4
+	{regexp.MustCompile(`(?s)<｜DSML｜function_calls>(.*?)</｜DSML｜function_calls>`), dsmlCalls},              // DeepSeek V3.2
 }
 
 // callBlocks matches the calls in the text of an answer, also if they are not valid or cut off.
@@ -104,12 +104,12 @@ func one(name string, argument *regexp.Regexp, text string) []Call {
 		if i > 0 {
 			b = append(b, ", "...)
 		}
-		b = append(rowjson.AppendText(b, strings.TrimSpace(a[1])), ": "...)
+		b = append(appendQuoted(b, strings.TrimSpace(a[1])), ": "...)
 		value := strings.TrimSpace(a[2])
 		if valid(value) && !strings.HasPrefix(value, `"`) {
 			b = append(b, value...)
 		} else {
-			b = rowjson.AppendText(b, a[2])
+			b = appendQuoted(b, a[2])
 		}
 	}
 	arguments, ok := object(append(b, '}'))
@@ -222,7 +222,7 @@ func gemmaCall(text string) []Call {
 	var b []byte
 	for i, part := range strings.Split(m[2], `<|"|>`) {
 		if i%2 == 1 {
-			b = rowjson.AppendText(b, part)
+			b = appendQuoted(b, part)
 		} else {
 			b = append(b, gemmaKey.ReplaceAllString(part, `$1"$2":`)...)
 		}
@@ -248,8 +248,8 @@ func dsmlCalls(text string) (calls []Call) {
 			if i > 0 {
 				b = append(b, ", "...)
 			}
-			if b = append(rowjson.AppendText(b, a[1]), ": "...); a[2] == "true" {
-				b = rowjson.AppendText(b, a[3])
+			if b = append(appendQuoted(b, a[1]), ": "...); a[2] == "true" {
+				b = appendQuoted(b, a[3])
 			} else {
 				b = append(b, a[3]...)
 			}
@@ -306,4 +306,13 @@ func object(raw json.RawMessage) (string, bool) {
 		return "", false
 	}
 	return text, true
+}
+
+// appendQuoted appends text as a JSON string. The escapes are those of the Python package.
+func appendQuoted(b []byte, text string) []byte {
+	var quoted bytes.Buffer
+	e := json.NewEncoder(&quoted)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(text) // cannot fail
+	return append(b, bytes.TrimSuffix(quoted.Bytes(), []byte("\n"))...)
 }
