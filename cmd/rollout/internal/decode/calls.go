@@ -308,7 +308,7 @@ func object(raw json.RawMessage) (string, bool) {
 	return text, true
 }
 
-// appendQuoted appends text as a JSON string. The escapes are those of the Python package.
+// appendQuoted appends text as a JSON string. It has the same escapes as the Python package.
 func appendQuoted(b []byte, text string) []byte {
 	var quoted bytes.Buffer
 	e := json.NewEncoder(&quoted)

@@ -122,7 +122,7 @@ func (r *Rescore) copyFiles(dir string, mode fs.FileMode) error {
 		}
 		return copyFile(path, to, mode)
 	})
-	if errors.Is(err, fs.ErrNotExist) { // an older run keeps no tokenizer
+	if errors.Is(err, fs.ErrNotExist) { // collected without a tokenizer
 		return nil
 	}
 	return err

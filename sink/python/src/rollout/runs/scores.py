@@ -177,7 +177,7 @@ def open_scores(run_dir: str, name: str | None) -> Scores | None:
         if (name is None or one in names(run_dir)) and scores.complete():
             return scores
     if name is not None:
-        have = ", ".join([COLLECTED, *names(run_dir)])
+        have = ", ".join([COLLECTED, *(other for other in names(run_dir) if other != name)])
         raise ValueError(f"scores={name!r}: {run_dir} has no complete scores set with this name (it has {have})")
     return None
 
