@@ -40,7 +40,7 @@ same command continues. With --out, rescore leaves RUN as it is and creates a ne
 
 If a setting is not given, rescore uses the setting of the run. collector/reward/README.md
 describes the kinds of --reward, and what a scorer of your own gets.`,
-		Annotations: exits("Exit status: 0 all samples are scored, 2 usage error, 3 some samples were not scored, within --fail-on-error, 4 more than that, 6 storage failed, 7 RUN is not a run folder or has no rows, or NEW already contains a run, 8 another process uses RUN, 9 RUN is damaged, 130 interrupted."),
+		Annotations: exits("Exit status: 0 the scorer failed on no sample, 2 usage error, 3 it failed on some samples, within --fail-on-error, 4 on more than that, 6 storage failed, 7 RUN is not a run folder or has no rows, or NEW already contains a run, 8 another process uses RUN, 9 RUN is damaged, 130 interrupted."),
 		Example: `  rollout rescore run1 --reward exact
   rollout rescore run1 --reward python:score.py:score
   rollout rescore run1 --reward python-group:rank.py:rank

@@ -94,10 +94,10 @@ def test_the_newest_complete_set_counts(run: Run) -> None:
         assert {tuple(b.schema.names) for b in found} == {("reward", "keep")}
         assert set(v for b in found for v in b["reward"].to_pylist()) == set(want.values())
         assert [b.schema.names for s in shards for b in log.batches(s, ["sample_key"], scores=scores)] == [["sample_key"]] * len(found)
-    with pytest.raises(ValueError, match="it has collected, 0001, 0002, 0003"):
+    with pytest.raises(ValueError, match=r"it has collected, 0001, 0002\)"):
         log.rows(shards[0], scores="0003").__next__()
     for name in ("0003", "0004", "1", "../0001", ""):
-        with pytest.raises(ValueError, match="it has collected, 0001, 0002, 0003"):
+        with pytest.raises(ValueError, match="it has collected, 0001, 0002"):
             rollout.Dataset(run.dir, scores=name)
 
 
