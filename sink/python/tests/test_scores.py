@@ -125,6 +125,8 @@ def test_a_saved_state_pins_the_set(run: Run) -> None:
         later.load_state_dict(state)
         assert [r["reward"] for b in later for g in b for r in g.rows if g.id == "g1"] == [value] * 5
         assert rollout.Dataset(run.dir).snapshot[0]["scores"] == name
+    with pytest.raises(rollout.StateError, match=r"the state has the scores '0002', but the dataset was created with scores='0001': pass scores='0002', or no scores"):
+        rollout.Dataset(run.dir, where=where, follow=True, scores="0001").batches(1, shuffle=False).load_state_dict(state)
     lost = {**state, "snapshot": [{**state["snapshot"][0], "scores": "0009"}]}
     with pytest.raises(rollout.StateError, match="0009"):
         rollout.Dataset(run.dir, where=where, follow=True).batches(1, shuffle=False).load_state_dict(lost)

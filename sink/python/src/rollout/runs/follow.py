@@ -64,7 +64,8 @@ class Following:
     left_out: a function that is called for each group that the filters drop, when the cursor
         passes the group. Its argument is the place (seq, number) of the group.
     scores: the scores set from which the rewards come; see Dataset.
-    after: a cursor. Only groups after this cursor are returned and counted.
+    after: a cursor. Only groups after this cursor are returned and counted. A cursor does not have
+        the name of the scores set: to continue with the same rewards, pass scores.
 
     The filters work as in Dataset. When the run ends, groups that are not complete are dropped
     and counted as missing. With Where(missing="keep"), they are returned instead. A sample can
