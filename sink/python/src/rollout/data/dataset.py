@@ -188,7 +188,8 @@ class Dataset:
         if [s["scores"] for s in snapshot] != [s["scores"] for s in self.snapshot]:
             if self._given is not None:
                 found = next(s["scores"] for s in snapshot if s["scores"] != self._given)
-                raise StateError(f"the state has the scores {found!r}, but the dataset was created with scores={self._given!r}: pass scores={found!r}, or no scores")
+                raise StateError(f"the state has the scores {found!r}, but the dataset was created with scores={self._given!r}: "
+                                 f"pass scores={found!r}, or no scores")
             try:
                 other._scores = [open_scores(folder, s["scores"]) for (folder, _), s in zip(self._folders, snapshot)]
             except ValueError as err:
