@@ -72,6 +72,9 @@ func (p *program) rescore(ctx context.Context, dir string, load func(...func(*co
 	if err := run.NeedFolder("rescore", hint); err != nil {
 		return err
 	}
+	if err := needFolder("--out", o.Out, "create the run in a folder, and copy it"); err != nil {
+		return err
+	}
 	if sameFolder(dir, o.Out) {
 		return exit.Hint(exit.Usagef("--out: %s is RUN itself", o.Out), "pass a new folder; without --out, rescore adds a scores set to RUN")
 	}
