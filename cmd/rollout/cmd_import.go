@@ -166,7 +166,7 @@ func (in *importer) begin() (*rowjson.Header, error) {
 	case err == io.EOF:
 		return nil, exit.Usagef("%s is empty", in.at)
 	case err != nil:
-		return nil, exit.Hint(in.wrong(err), "use a file that rollout export wrote")
+		return nil, exit.Hint(in.wrong(err), "use a file that rollout export wrote with --to jsonl or --to atif")
 	case header != nil && len(in.files) > 1:
 		return nil, exit.Hint(in.wrong(errors.New("the export of a whole run cannot be combined with other files")), "import it alone")
 	}
@@ -263,7 +263,7 @@ func (in *importer) open(name string) error {
 	}
 	f, err := input.Open(name, input.Wait)
 	if err != nil {
-		return exit.Hint(exit.With(exit.Usage, err), "use a file that rollout export wrote, or - for standard input")
+		return exit.Hint(exit.With(exit.Usage, err), "use a file that rollout export wrote with --to jsonl or --to atif, or - for standard input")
 	}
 	closed := func() { _ = f.Close() } // read only
 	var r io.Reader = f

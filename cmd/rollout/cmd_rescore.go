@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -39,7 +40,7 @@ same command continues. With --out, rescore leaves RUN as it is and creates a ne
 
 If a setting is not given, rescore uses the setting of the run. collector/reward/README.md
 describes the kinds of --reward, and what a scorer of your own gets.`,
-		Annotations: exits("Exit status: 0 all samples are scored, 2 usage error, 3 some samples were not scored, within --fail-on-error, 4 more than that, 6 storage failed, 7 RUN is not a run folder or has no rows, 8 another process uses RUN, 9 RUN is damaged, 130 interrupted."),
+		Annotations: exits("Exit status: 0 the scorer failed on no sample, 2 usage error, 3 it failed on some samples, within --fail-on-error, 4 on more than that, 6 storage failed, 7 RUN is not a run folder or has no rows, or NEW already contains a run, 8 another process uses RUN, 9 RUN is damaged, 130 interrupted."),
 		Example: `  rollout rescore run1 --reward exact
   rollout rescore run1 --reward python:score.py:score
   rollout rescore run1 --reward python-group:rank.py:rank
@@ -71,6 +72,12 @@ func (p *program) rescore(ctx context.Context, dir string, load func(...func(*co
 	if err := run.NeedFolder("rescore", hint); err != nil {
 		return err
 	}
+	if err := needFolder("--out", o.Out, "create the run in a folder, and copy it"); err != nil {
+		return err
+	}
+	if sameFolder(dir, o.Out) {
+		return exit.Hint(exit.Usagef("--out: %s is RUN itself", o.Out), "pass a new folder; without --out, rescore adds a scores set to RUN")
+	}
 	l, err := load(func(l *config.Loader) error {
 		l.FromRun(run.Info.Config, "tasks", "harness", "tokens", "reward", "output", "run")
 		return nil
@@ -100,6 +107,16 @@ func (p *program) rescore(ctx context.Context, dir string, load func(...func(*co
 		}
 	}
 	return p.rescored(l.Config, dir, o.Out, result)
+}
+
+// sameFolder reports whether both paths are the same folder.
+func sameFolder(a, b string) bool {
+	one, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(one, other)
 }
 
 // rescored prints what a rescore did. It returns an error if the scorer failed on some samples.

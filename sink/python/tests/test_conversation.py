@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rollout._calls import raw_members
 from rollout._conversation import Decoder
 from rollout._stored import stored
 
@@ -58,7 +59,7 @@ def test_the_messages_are_the_program_s(case: dict[str, Any], rendered: Any) -> 
 
 
 def test_stored_messages_are_read_as_the_program_reads_them() -> None:
-    cases = [json.loads(line) for line in (DATA / "stored.json").read_text(encoding="utf-8").splitlines()]
+    cases = [raw_members(line) for line in (DATA / "stored.json").read_text(encoding="utf-8").splitlines()]
     assert len(cases) > 20
     for case in cases:
-        assert stored(json.dumps(case["stored"])) == case["messages"], case["stored"]
+        assert stored(case["stored"]) == json.loads(case["messages"]), case["stored"]

@@ -69,7 +69,8 @@ def test_python_block(
     if TAP in code:
         code = code.replace(TAP, tap())
     code = code.replace(ENGINE, engine)
-    env = dict(os.environ)
+    # The environment with the package is activated.
+    env = {**os.environ, "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])}
     if shutil.which("mini") is None:
         mini = tmp_path / "mini"
         mini.write_text(f"#!/bin/sh\nexec {sys.executable} {STANDINS / 'mini.py'} \"$@\"\n")

@@ -255,7 +255,7 @@ def test_a_run_that_tasks_come_to_ends_with_its_report(tmp_path: Path) -> None:
 def test_poll_gives_what_is_there(tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     follow = Following(run.dir, where=Where(max_tokens=5))
-    assert follow.poll() is None and follow.cursor == {"run_id": "", "seq": 0, "groups": 0}
+    assert follow.poll() is None and follow.cursor == {"run_id": "", "seq": 0, "groups": 0, "scores": "collected"}
     run.commit([Sample("a", 0, [3], 1), Sample("b", 0, [9], 1), Sample("c", 0, [3], 2), Sample("d", 0, [3], 1), Sample("e", 0, [9], 1)])
     run.commit([Sample("c", 1, [3], 2)])
     got = []
@@ -264,7 +264,7 @@ def test_poll_gives_what_is_there(tmp_path: Path) -> None:
     assert got == [("a", 1, 1), ("d", 1, 3), ("c", 2, 1)]  # dropped groups count
     assert follow.counts["no_rows"]["groups"] == 2
     run.commit([Sample("f", 0, [9], 1)])
-    assert follow.poll() is None and follow.cursor == {"run_id": "r", "seq": 3, "groups": 1}  # it counts as returned
+    assert follow.poll() is None and follow.cursor == {"run_id": "r", "seq": 3, "groups": 1, "scores": "collected"}  # it counts as returned
 
 
 def test_wake_ends_a_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

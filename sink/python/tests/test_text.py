@@ -116,12 +116,15 @@ def test_a_copy_of_a_group_knows_its_run(run: Path, model: Path, tokenizer: Any)
 def test_what_is_missing_is_said(run: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tekken").mkdir()
     (tmp_path / "tekken" / "tekken.json").write_text("{}")
+    (tmp_path / "fleet").mkdir()
+    (tmp_path / "fleet" / "fleet.json").write_text("{}")
     row = row_of(run)
     for given, error, says in (
         (None, FileNotFoundError, "run: the run has no copy of its tokenizer: pass tokenizer="),
         (tmp_path / "tekken", FileNotFoundError, r"tekken: the folder has no tokenizer\.json; the package tokenizers cannot read tekken\.json: pass an object"),
         (tmp_path, FileNotFoundError, r"the folder has no tokenizer\.json$"),
         (tmp_path / "none", FileNotFoundError, "none"),
+        (tmp_path / "fleet", FileNotFoundError, "fleet: there is no run.json, so there is no copy of the tokenizer: pass tokenizer="),
         (5, TypeError, "tokenizer=5: must be a path, or an object with a method decode"),
     ):
         with pytest.raises(error, match=says):

@@ -32,6 +32,7 @@ var answers = map[string][]answering{
 				{sampled, "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\n01 é\n</parameter>\n</function>\n</tool_call><|im_end|>"},
 			},
 			{{prompted, "Add."}, {sampled, "Yes<|im_end|>"}, {returned, "Plain."}, {sampled, "No"}, {asked, "Plain too."}},
+			{{prompted, "Add."}, {sampled, "<tool_call><function=write><parameter=a>\tif x:\r\f\b\x7f\u0085\ufeff\u2029<&>\"\\</parameter></function></tool_call><|im_end|>"}},
 			{{prompted, "<|im_start|>king\nAdd.<|im_end|>\n<|im_start|>assistant\n"}, {sampled, "<tool_call>{\"name\": \"add\",}</tool_call><tool_call>\n{\"na"}},
 			{{prompted, "<|im_start|>user\nAdd.<|im_end|>\n<|im_start|>assistant\n"}, {sampled, "Yes<|im_end|>\n<|im_start|>user\nNo<|im_end|>"}, {sampled, ""}},
 			{{prompted, "<|im_start|>user\nAdd.<|im_end|>\n<|im_start|>assistant\n"}, {sampled, "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": NaN}}</tool_call><tool_call>{\"name\": \"add\", \"arguments\": {\"a\": 1, \"a\": 2}}</tool_call>"}},

@@ -1,11 +1,11 @@
 package decode
 
 import (
+	"bytes"
 	"encoding/json"
 	"regexp"
 	"strings"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/rowjson"
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
@@ -122,12 +122,12 @@ func one(name string, argument *regexp.Regexp, text string) []Call {
 		if i > 0 {
 			b = append(b, ", "...)
 		}
-		b = append(rowjson.AppendText(b, strings.TrimSpace(a[1])), ": "...)
+		b = append(appendQuoted(b, strings.TrimSpace(a[1])), ": "...)
 		value := strings.TrimSpace(a[2])
 		if valid(value) && !strings.HasPrefix(value, `"`) {
 			b = append(b, value...)
 		} else {
-			b = rowjson.AppendText(b, a[2])
+			b = appendQuoted(b, a[2])
 		}
 	}
 	return named(name, string(append(b, '}'))) // not valid if it has the same name twice
@@ -221,7 +221,7 @@ func gemmaCall(text string) []Call {
 	var b []byte
 	for i, part := range strings.Split(m[2], `<|"|>`) {
 		if i%2 == 1 {
-			b = rowjson.AppendText(b, part)
+			b = appendQuoted(b, part)
 		} else {
 			b = append(b, gemmaKey.ReplaceAllString(part, `$1"$2":`)...)
 		}
@@ -240,8 +240,8 @@ func dsmlCalls(text string) []Call {
 			if i > 0 {
 				b = append(b, ", "...)
 			}
-			if b = append(rowjson.AppendText(b, a[1]), ": "...); a[2] == "true" {
-				b = rowjson.AppendText(b, a[3])
+			if b = append(appendQuoted(b, a[1]), ": "...); a[2] == "true" {
+				b = appendQuoted(b, a[3])
 			} else {
 				b = append(b, a[3]...)
 			}
@@ -293,4 +293,13 @@ func object(raw json.RawMessage) (string, bool) {
 		return "", false
 	}
 	return text, true
+}
+
+// appendQuoted appends text as a JSON string. It has the same escapes as the Python package.
+func appendQuoted(b []byte, text string) []byte {
+	var quoted bytes.Buffer
+	e := json.NewEncoder(&quoted)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(text) // cannot fail
+	return append(b, bytes.TrimSuffix(quoted.Bytes(), []byte("\n"))...)
 }

@@ -165,11 +165,14 @@ func readCopy(digest string, names []string, read func(name string) ([]byte, err
 	return files, nil
 }
 
-// CheckKept checks that a folder has the files that [Files.Copy] wrote to it. The name of the folder is the
-// digest of the files. It returns an error if they differ or cannot be read.
-func CheckKept(dir string) error {
-	_, err := (&Place{Dir: dir, Copy: filepath.Base(dir)}).read()
-	return err
+// Check checks that a copy has the files that [Files.Copy] wrote to it. changed says how they differ. It is nil if
+// they do not, or if they cannot be read.
+func (p *Place) Check() (changed, err error) {
+	_, err = p.read()
+	if found, ok := errors.AsType[*changedError](err); ok {
+		return found, nil
+	}
+	return nil, err
 }
 
 // TemplateDigest returns the SHA-256 of the chat template, in lower-case hex.

@@ -124,7 +124,7 @@ func (r *Rescore) copyFiles(dir string, mode fs.FileMode) error {
 		}
 		return copyFile(path, to, mode)
 	})
-	if errors.Is(err, fs.ErrNotExist) { // the run keeps no tokenizer
+	if errors.Is(err, fs.ErrNotExist) { // collected without a tokenizer
 		return nil
 	}
 	for _, dir := range folders {

@@ -134,10 +134,14 @@ const (
 	commitAge    = 30 * time.Second
 )
 
-// lastOf reports whether j is the last sample of its group, or has no group.
+// lastOf reports whether no other sample of j's group has to be scored before the group is written. If no filter
+// needs the group, samples are written alone, so that an interrupt keeps all of them.
 func (r *Rescore) lastOf(j *job) bool {
-	if r.scoring.Group != nil {
+	switch {
+	case r.scoring.Group != nil:
 		return j.last // the reader counts
+	case r.loader.Config.Reward.MinStd == 0:
+		return true
 	}
 	return j.group == "" || r.census.done(j.group)
 }

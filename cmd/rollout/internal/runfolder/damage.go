@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,6 +43,9 @@ func Waiting(dir string) (n int) {
 func damageHint(dir string, damage error) string {
 	if Repairable(damage) {
 		return RepairHint(dir)
+	}
+	if corrupt, ok := errors.AsType[*sink.CorruptError](damage); ok && strings.HasPrefix(corrupt.Path, sink.ScoresPath("")) {
+		return "the rows are not affected: run rollout rescore " + format.Shell(dir) + " again, or select other rewards with --scores"
 	}
 	return "to list the damage, run rollout verify " + format.Shell(dir) + "; a commit or a shard cannot be repaired, so restore a copy or start a new run with --out"
 }

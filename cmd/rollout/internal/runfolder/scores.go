@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,11 +133,11 @@ func ReadScores(location string, objects store.Store, dir, runID, name string) (
 	}
 	s, err := sink.ReadScores(objects, dir, runID, name)
 	if errors.Is(err, sink.ErrNoScores) {
-		all := CollectedScores
+		others := []string{CollectedScores}
 		if names, err := sink.ScoreSets(objects, dir); err == nil {
-			all = strings.Join(append([]string{all}, names...), ", ")
+			others = append(others, slices.DeleteFunc(names, func(other string) bool { return other == name })...)
 		}
-		return nil, exit.Usagef("--scores: %s has no complete scores set %s (it has %s)", location, termsafe.Text(name, 40), all)
+		return nil, exit.Usagef("--scores: %s has no complete scores set %s (it has %s)", location, termsafe.Text(name, 40), strings.Join(others, ", "))
 	}
 	if err != nil {
 		return nil, ReadError(location, err)

@@ -61,9 +61,6 @@ func TestKeepTokenizer(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(path, "tokenizer.json.zst")); err != nil {
 		t.Error(err)
 	}
-	if err := model.CheckKept(path); err != nil {
-		t.Error(err)
-	}
 	inStore := must1(info.TokenizerPlace("", must1(store.Open(t.Context(), dir, store.Options{}))(t)))(t)
 	loads := func(p model.Place) error {
 		got, err := p.Load(nil)
@@ -73,6 +70,9 @@ func TestKeepTokenizer(t *testing.T) {
 		return err
 	}
 	for _, p := range []model.Place{inFolder, inStore} {
+		if changed, err := p.Check(); changed != nil || err != nil {
+			t.Error(changed, err)
+		}
 		if err := loads(p); err != nil {
 			t.Error(err)
 		}
@@ -92,10 +92,10 @@ func TestKeepTokenizer(t *testing.T) {
 			if err := spoil(); err != nil {
 				t.Fatal(err)
 			}
-			if err := model.CheckKept(path); err == nil {
-				t.Errorf("%s: %s is not found", filepath.Base(file), name)
-			}
 			for _, p := range []model.Place{inFolder, inStore} {
+				if changed, err := p.Check(); changed == nil || err != nil {
+					t.Errorf("%s: %s in %s is not found: %v", filepath.Base(file), name, p.Dir, err)
+				}
 				if err := loads(p); exit.Code(err) != exit.Verify || !strings.Contains(exit.HintOf(err), "restore the copy") {
 					t.Errorf("%s: %s in %s: %v", filepath.Base(file), name, p.Dir, err)
 				}

@@ -2,6 +2,7 @@ package runs_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -134,6 +135,24 @@ func TestVerifyFleet(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 		})
+	}
+}
+
+// A changed copy of the tokenizer is found in a bucket, too.
+func TestVerifyTokenizer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	objects := store.Folder(store.OS(), dir)
+	d := must(sink.Create(t.TempDir(), sink.Config{RunID: "run", Store: objects, Epoch: 1}))(t)
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(context.Background()) }()
+	if err := errors.Join(d.Close(t.Context()), <-ended, objects.Put("tokenizer/0123/tokenizer.json", []byte("{}"))); err != nil {
+		t.Fatal(err)
+	}
+	run := &runs.Run{Location: dir, Store: objects, Datasets: []runs.Dataset{{Partition: -1, Store: objects}}}
+	r := must(run.Verify(t.Context(), sink.VerifyOptions{RunID: "run", MaxProblems: 10}))(t)
+	if len(r.Problems) != 1 || r.ProblemCount != 1 || !strings.HasPrefix(r.Problems[0].Error(), "tokenizer/0123: the files have sha256 ") {
+		t.Errorf("problems %v", r.Problems)
 	}
 }
 

@@ -82,26 +82,51 @@ func (r *Run) verifyScores(report *sink.VerifyReport) error {
 
 // verifyTokenizer verifies the run's copies of its tokenizer, and adds the damage to the report.
 func (r *Run) verifyTokenizer(report *sink.VerifyReport) error {
-	if r.Dir == "" {
-		return nil
-	}
-	all, err := os.ReadDir(filepath.Join(r.Dir, runfolder.TokenizerDir))
-	if errors.Is(err, fs.ErrNotExist) { // an import, or a run without a tokenizer
-		return nil
-	}
+	copies, err := r.copies()
 	if err != nil {
-		return exit.With(exit.Storage, err)
+		return r.Error(err)
 	}
-	for _, e := range all {
-		if strings.HasPrefix(e.Name(), ".") { // a copy that a killed process left
-			continue
+	for i := range copies {
+		changed, err := copies[i].Check()
+		if changed == nil && r.Dir != "" {
+			changed, err = err, nil // a file that cannot be read is damaged, but a bucket can be away
 		}
-		if err := model.CheckKept(filepath.Join(r.Dir, runfolder.TokenizerDir, e.Name())); err != nil {
-			damage := &sink.CorruptError{Path: runfolder.TokenizerDir + "/" + e.Name(), Row: -1, Err: err}
+		if err != nil {
+			return r.Error(err)
+		}
+		if changed != nil {
+			damage := &sink.CorruptError{Path: runfolder.TokenizerDir + "/" + copies[i].Copy, Row: -1, Err: changed}
 			report.Problems, report.ProblemCount = append(report.Problems, damage), report.ProblemCount+1
 		}
 	}
 	return nil
+}
+
+// copies returns the run's copies of its tokenizer. An import, and a run without a tokenizer, have none.
+func (r *Run) copies() (all []model.Place, err error) {
+	if r.Dir == "" {
+		in := r.Store.Sub(runfolder.TokenizerDir)
+		for info, err := range in.List("", "") {
+			if err != nil {
+				return nil, err
+			}
+			name, _, _ := strings.Cut(info.Name, "/")
+			if n := len(all); n == 0 || all[n-1].Copy != name {
+				all = append(all, model.Place{Copy: name, Store: in})
+			}
+		}
+		return all, nil
+	}
+	found, err := os.ReadDir(filepath.Join(r.Dir, runfolder.TokenizerDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range found {
+		if !strings.HasPrefix(e.Name(), ".") { // a copy that a killed process left
+			all = append(all, model.Place{Copy: e.Name(), Dir: filepath.Join(r.Dir, runfolder.TokenizerDir, e.Name())})
+		}
+	}
+	return all, err
 }
 
 func add(sum, of *sink.VerifyReport, d *Dataset, most int) {

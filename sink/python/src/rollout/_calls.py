@@ -70,7 +70,8 @@ def raw_members(text: str) -> dict[str, str]:
     return out
 
 
-def _raw_elements(text: str) -> list[str]:
+def raw_elements(text: str) -> list[str]:
+    """Return the elements of a valid JSON array, each as its JSON text."""
     out, i = [], _skip(text, 1)
     while text[i] != "]":
         _, end = _VALUE.raw_decode(text, i)
@@ -85,7 +86,7 @@ def _skip(text: str, i: int) -> int:
     return _BLANK.match(text, i).end()  # type: ignore[union-attr]
 
 
-_ESCAPES = str.maketrans({letter: f"\\u{ord(letter):04x}" for letter in "\x7f\u2028\u2029"})
+_ESCAPES = {0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 def quoted(text: str) -> str:
@@ -137,7 +138,7 @@ def json_calls(text: str) -> list[Call]:
     """Parse an object, a list of objects, or objects with semicolons between them."""
     text = text.strip(SPACE)
     if text.startswith("["):
-        return _all(map(parse_call, _raw_elements(text))) if valid(text) else []
+        return _all(map(parse_call, raw_elements(text))) if valid(text) else []
     return _all(map(parse_call, [text] if valid(text) else (part.strip(SPACE) for part in text.split(";"))))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rollout._calls import json_object
+from rollout._calls import json_object, raw_elements, raw_members
 from rollout._conversation import Message
 from rollout._forms import ASSISTANT, NAMES, SYSTEM, TOOL, USER
 
@@ -14,7 +14,8 @@ def stored(text: str) -> list[dict[str, Any]] | None:
     """Return the messages of the column messages: of OpenAI's Chat Completions API, of Anthropic's
     Messages API or of Letta's API. None: they have an unknown form."""
     try:
-        found = json.loads(text)
+        json.loads(text)  # raises unless the whole text is JSON
+        found = _value(text.strip(" \t\n\r"))
         if not isinstance(found, list) or not found:
             return None
         out: list[Message] = []
@@ -23,6 +24,15 @@ def stored(text: str) -> list[dict[str, Any]] | None:
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
     return [message.as_dict() for message in out]
+
+
+def _value(raw: str) -> Any:
+    """Parse JSON. The arguments of a call stay JSON text, so that they are as the server wrote them."""
+    if raw.startswith("["):
+        return [_value(element) for element in raw_elements(raw)]
+    if raw.startswith("{"):
+        return {name: member if name in ("arguments", "input") else _value(member) for name, member in raw_members(raw).items()}
+    return json.loads(raw)
 
 
 def _append(out: list[Message], m: dict[str, Any]) -> None:
@@ -78,15 +88,12 @@ def _add_calls(message: Message, calls: list[Any]) -> None:
     """Add the calls to the message. Arguments that are not an object stay as they are."""
     for call in calls:
         of = call.get("function") or call
-        name, arguments = _string(of.get("name")), of.get("arguments")
+        name, written = _string(of.get("name")), of.get("arguments", "")
         if not name:
             raise ValueError("a call without a name")
-        written = "" if arguments is None else json.dumps(arguments, ensure_ascii=False)
         plain = json_object(written)
         if plain is None:
-            plain = arguments if isinstance(arguments, str) else written
-        if "arguments" in of and arguments is None:
-            plain = ""
+            plain = json.loads(written) if written[0] == '"' else "" if written == "null" else written
         message.calls.append((_string(call.get("id")) + _string(call.get("tool_call_id")), (name, plain)))
 
 
@@ -113,7 +120,7 @@ class _Content:
             elif kind == "thinking":
                 self.reasoning += _string(part.get("thinking"))
             elif kind == "tool_use":
-                self.calls.append({"id": part.get("id"), "name": part.get("name"), "arguments": part.get("input")})
+                self.calls.append({"id": part.get("id"), "name": part.get("name"), "arguments": part.get("input", "")})
             elif kind == "tool_result":
                 self.results.append(Message(TOOL, content=_text(part.get("content")), call_id=_string(part.get("tool_use_id"))))
             elif kind != "redacted_thinking":  # without text

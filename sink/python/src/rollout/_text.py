@@ -81,7 +81,7 @@ def _load(path: str) -> Any:
         from tokenizers import Tokenizer
     except ImportError as err:
         raise ImportError("rollout.decode needs the package tokenizers: pip install tokenizers") from err
-    if files.remote(path) or Path(path, "run.json").is_file():
+    if files.remote(path) or any(Path(path, name).is_file() for name in ("run.json", "fleet.json")):
         found = _of_run(path)
     elif Path(path).is_dir():
         found = _of_folder(Path(path))

@@ -52,7 +52,7 @@ class Dataset:
         each run at the time the dataset is created, or the rewards in the rows if there is none. The
         columns reward, reward_details, keep and keep_reason then have the values of the set. A
         sample that was collected after the set has a null reward. A snapshot and a saved state have
-        the name of the set.
+        the name of the set, and keep it even if there is a newer set.
     follow: yield the groups of a run in progress as they become complete; see Following. Such a
         dataset has no length.
     timeout: with follow=True, how many seconds to wait for a new commit before TimeoutError is
@@ -104,6 +104,7 @@ class Dataset:
         if follow and len(self.runs) > 1:
             raise ValueError("follow=True needs exactly one run: the order of commits from several runs differs between ranks")
         self._run_id = ""  # of a followed run
+        self._given = scores
         self._scores: list[Scores | None] = [open_scores(folder, scores) for folder, _ in self._folders]
         if not follow:
             self._load(None)
@@ -185,6 +186,10 @@ class Dataset:
         other: Dataset = object.__new__(Dataset)
         other.__dict__.update(self.__dict__)
         if [s["scores"] for s in snapshot] != [s["scores"] for s in self.snapshot]:
+            if self._given is not None:
+                found = next(s["scores"] for s in snapshot if s["scores"] != self._given)
+                raise StateError(f"the state has the scores {found!r}, but the dataset was created with scores={self._given!r}: "
+                                 f"pass scores={found!r}, or no scores")
             try:
                 other._scores = [open_scores(folder, s["scores"]) for (folder, _), s in zip(self._folders, snapshot)]
             except ValueError as err:
@@ -274,7 +279,8 @@ class Dataset:
         """Return an iterator over a dataset with follow=True; see Following for the options."""
         if not self.follow:
             raise TypeError("the dataset does not follow its run: create it with follow=True")
-        options = {"timeout": self.timeout, "scores": self._named()[0], **options}
+        held = "scores" in (options.get("after") or ())  # the cursor has the name of its scores
+        options = {"timeout": self.timeout, "scores": self._given if held else self._named()[0], **options}
         return Following(self.runs[0], where=self.where, columns=self.columns, check=self.check, **options)
 
     def batches(

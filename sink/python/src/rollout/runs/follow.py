@@ -39,7 +39,7 @@ from rollout.runs.cursor import START, Place, cursor, parse, planned_end
 from rollout.runs.entries import Commit, Entry, Log, corrupt_entry
 from rollout.runs.index import EMPTY, FAILED, ROWS, Samples, outcome_of
 from rollout.runs.log import Check, Shard, entry_shards, fits
-from rollout.runs.scores import COLLECTED, open_scores, scores_name
+from rollout.runs.scores import COLLECTED, Scores, open_scores, scores_name
 from rollout.runs.select import SAMPLE_REASONS, Counts, GroupFacts, Where, count, filter_groups, judge, spans
 from rollout.runs.shards import Files
 
@@ -64,7 +64,8 @@ class Following:
     left_out: a function that is called for each group that the filters drop, when the cursor
         passes the group. Its argument is the place (seq, number) of the group.
     scores: the scores set from which the rewards come; see Dataset.
-    after: a cursor. Only groups after this cursor are returned and counted.
+    after: a cursor. Only groups after this cursor are returned and counted. The rewards come from the
+        scores set whose name is in the cursor; StateError if scores is another one.
 
     The filters work as in Dataset. When the run ends, groups that are not complete are dropped
     and counted as missing. With Where(missing="keep"), they are returned instead. A sample can
@@ -111,7 +112,8 @@ class Following:
         self.interval = (BUCKET_INTERVAL if remote(run) else INTERVAL) if interval is None else interval
         self._left_out = left_out
         self._counts: Counts = {}
-        found = open_scores(self.run, scores)
+        found = self._scores_set(scores, after)
+        self._scores = COLLECTED if found is None else found.name
         self._files = Files([], columns, check, {} if found is None else {self.run: found})
         self._parts = self._partitions(after)
         self._found: deque[Following] = deque()  # the partitions that have returned groups in their queues
@@ -133,6 +135,15 @@ class Following:
         self._ready: deque[tuple[int, int, OpenGroup | None]] = deque()  # seq; number of the group in that commit; the group, or None if it was dropped
         self._broken: Exception | None = None  # the error that ended a step
         self._wake = threading.Event()
+
+    def _scores_set(self, name: str | None, after: Mapping[str, Any] | None) -> Scores | None:
+        held = after.get("scores") if isinstance(after, Mapping) else None
+        if held is not None and name not in (None, held):
+            raise StateError(f"{self.run}: the cursor has the scores {held!r}, but scores is {name!r}: pass scores={held!r}, or no scores")
+        try:
+            return open_scores(self.run, name if held is None else held)
+        except ValueError as err:
+            raise err if held is None else StateError(f"the cursor has other scores: {err}") from err
 
     def _partitions(self, after: Mapping[str, Any] | None) -> list[Following]:
         """Return the iterators over the partitions of a fleet. They share the files. The list is empty for a single run."""
@@ -158,7 +169,7 @@ class Following:
 
     @property
     def cursor(self) -> dict[str, Any]:
-        """The place of the last returned group, as a dict with run_id, seq and groups.
+        """The place of the last returned group, as a dict with run_id, seq, groups and the name of the scores.
 
         The place covers all groups that commits before seq completed. It also covers the first
         `groups` groups that commit seq completed. Filters do not change these numbers, because a
@@ -167,7 +178,7 @@ class Following:
         """
         if self._parts:
             return {"partitions": [part.cursor for part in self._parts]}
-        return cursor(self._run_id or self._log.run_id or "", self._place)
+        return {**cursor(self._run_id or self._log.run_id or "", self._place), "scores": self._scores}
 
     def __iter__(self) -> Iterator[Group]:
         """Yield every group until the run has ended."""

@@ -177,7 +177,8 @@ def open_scores(run_dir: str, name: str | None) -> Scores | None:
         if name in (None, one) and (scores := Scores(run_dir, one)).complete():
             return scores
     if name is not None:
-        raise ValueError(f"scores={name!r}: {run_dir} has no complete scores set with this name (it has {', '.join([COLLECTED, *found])})")
+        have = ", ".join([COLLECTED, *(other for other in found if other != name)])
+        raise ValueError(f"scores={name!r}: {run_dir} has no complete scores set with this name (it has {have})")
     return None
 
 
