@@ -18,7 +18,7 @@ import (
 // inPlace adds a scores set to the run.
 func (r *Rescore) inPlace(ctx context.Context, folder *runfolder.Folder) error {
 	info := runfolder.ScoresInfo{RunID: r.info.ID, Scorer: r.scorer, Last: r.census.last, Samples: r.census.samples}
-	dir, resumed, err := folder.OpenScores(&info)
+	dir, resumed, err := folder.OpenScores(&info, r.options.Say)
 	if err != nil {
 		return err
 	}

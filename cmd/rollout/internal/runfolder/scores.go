@@ -83,9 +83,9 @@ func ScorerOf(l *config.Loader, files map[string]string, tokenizer string) (Scor
 
 // OpenScores returns the folder of the scores set that a scorer must fill. It is the newest set, if that set
 // is not complete and has the same scorer and the same samples: resumed is then true. Otherwise it is a new
-// set, and a newest set that is not complete is removed. OpenScores sets the name, the time and the program
-// in info.
-func (f *Folder) OpenScores(info *ScoresInfo) (dir string, resumed bool, err error) {
+// set, and a newest set that is not complete is removed: say gets a line about it. OpenScores sets the name,
+// the time and the program in info.
+func (f *Folder) OpenScores(info *ScoresInfo, say func(format string, args ...any)) (dir string, resumed bool, err error) {
 	names, err := sink.ScoreSets(nil, f.Dir)
 	if err != nil {
 		return "", false, exit.With(exit.Storage, err)
@@ -106,6 +106,7 @@ func (f *Folder) OpenScores(info *ScoresInfo) (dir string, resumed bool, err err
 			if err := os.RemoveAll(dir); err != nil {
 				return "", false, exit.With(exit.Storage, err)
 			}
+			say("removed scores set %s: it was not complete, and its scorer or its samples were others", newest)
 		}
 	}
 	info.Version, info.Name, info.CreatedAt, info.Rollout = runVersion, fmt.Sprintf("%04d", next), time.Now().UTC(), version.Read()
