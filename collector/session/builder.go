@@ -29,6 +29,7 @@ type builder struct {
 	byAnswer map[int32][]*call // answered calls by the key, and by the full key, of their answer
 	byPlace  map[pair][]*call  // the same, by their list of messages and their answer
 	byLast   map[pair][]*call  // the same, by their last message and the full key of their answer
+	sent     map[pair]int64    // when a message, by its key, was first sent after another message, in Unix nanoseconds
 	byEnd    map[int32][]*call // answered calls by the number of their list of messages
 	texts    map[string]int    // the number of answered calls by the text of their answer
 	byTokens map[prefix]*call  // the last call whose prompt and output are these tokens
@@ -77,7 +78,7 @@ type call struct {
 	lastReply int     // the index of the last assistant message in the request, or -1
 
 	known     bool // the request contains a message that is the same as its answer
-	knownHere bool // the same, after a message that is the same as the last message
+	knownHere bool // a request that began before the answer ended contains it after the same message
 
 	parent   *call           // the call that this call continues, or nil
 	children []*call         // the calls that continue this call
@@ -126,7 +127,7 @@ func newBuilder(r *Record, cfg Config) (*builder, error) {
 		cfg: cfg, record: r,
 		keys:     map[string]int32{"": 0},
 		messages: make([]*message, len(r.Texts)), toolSets: make([]*toolSet, len(r.Texts)),
-		prefixes: map[pair]int32{},
+		prefixes: map[pair]int32{}, sent: map[pair]int64{},
 		byAnswer: map[int32][]*call{}, byPlace: map[pair][]*call{}, byLast: map[pair][]*call{}, byEnd: map[int32][]*call{},
 		texts: map[string]int{}, byTokens: map[prefix]*call{}, rests: map[prefix]*rests{}, quotes: map[int][]*quote{},
 	}
@@ -177,7 +178,14 @@ func (b *builder) add(raw *Call) error {
 		case m.role == "assistant":
 			c.lastReply = i
 		}
+		known := len(b.prefixes)
 		c.lists = append(c.lists, b.list(c.lists[i], m.number))
+		if m.role == "assistant" && len(b.prefixes) > known { // the first request with these messages
+			at := pair{b.lastMessage(raw.Messages[:i]), m.number}
+			if sent, ok := b.sent[at]; !ok || c.began < sent {
+				b.sent[at] = c.began
+			}
+		}
 	}
 	c.seq = newSequence(raw.Prompt, raw.Output)
 	b.requests = append(b.requests, c)

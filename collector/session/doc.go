@@ -80,11 +80,11 @@
 //     than 32 bytes must be the beginning, and end with a word.
 //   - It began after the answer ended, has the same tools or system message (see above), and contains
 //     the answer in a history that the harness changed: after the message that the answer replies to,
-//     or anywhere if no other answer has the same text or calls. The answered request did not contain
-//     this already.
+//     if no request that began before the answer ended contained this; or anywhere, if the answered
+//     request did not contain it and no other answer has the same text or calls.
 //   - It began after the answer ended, and contains it in the history of another conversation, as a
-//     request for a summary does: after the message that the answer replies to. The answered request
-//     did not contain this already, and no other answer to this message is the same.
+//     request for a summary does: after the message that the answer replies to. No request that began
+//     before the answer ended contained this, and no other answer to this message is the same.
 //   - It quotes the text, as the result of a subagent does. The text has at least 32 bytes, and no
 //     other answer and no earlier message contained it by then.
 //

@@ -50,6 +50,11 @@ func TestEvidence(t *testing.T) {
 			c.call(longer(long, ""), undelivered)
 			c.turn(longer(long, " It reads one line too many."), result("c3", "/")).call(done)
 		}, "1:main0 2:main0!superseded 3:main0 4:main0", 1, "I fixed it"},
+		{"a tool call of a repeat contains the text of the lost answer", func(h *harness) {
+			c := h.mainConv().turn(runs, files)
+			c.call(says(long), undelivered)
+			c.turn(does("c2", "bash", `{"cmd": "echo `+long+`"}`), result("c2", long)).call(done)
+		}, "1:main0 2:main0!superseded 3:main0 4:main0", 1, "I fixed it"},
 		{"the text of a stated retry begins with the text of the lost answer", func(h *harness) {
 			c := h.mainConv().turn(runs, files)
 			c.call(longer(long, ""), retry(0))
@@ -198,6 +203,13 @@ func TestEvidence(t *testing.T) {
 			c.call(tool)
 			h.conv("bash edit agent", system("you are an agent"), user(task), user("You listed the files.")).call(done)
 		}, "1:main0 2:main0!ambiguous_retry 3:main0", 2, "I fixed it"},
+		{"a summary of a conversation that began with an example of the answer", func(h *harness) {
+			c := h.conv("bash edit agent", system("you are an agent"), user("look"), says("ok"), user(task)).turn(runs, files)
+			h.subConv("look").call(says("ok"))
+			h.subConv("look").call(says("fine"))
+			h.conv("", append([]msg{system("you summarize")}, c.msgs[1:]...)...).call(says("short"))
+			c.call(done)
+		}, "1:main0 2:subagent1!ambiguous_retry 3:subagent1 4:auxiliary2!auxiliary 5:main0", 2, "I fixed it"},
 		{"the history is rewritten, and a summary has read the answer", func(h *harness) {
 			c := h.mainConv().turn(runs, files).turn(tool, result("c2", "7: for"))
 			h.conv("", append([]msg{system("you summarize")}, c.clone(user("summarize")).msgs[1:]...)...).call(says("short"))

@@ -33,12 +33,9 @@ func (b *builder) index(c *call) {
 		last := pair{b.lastMessage(c.Messages), c.answer.full}
 		b.byLast[last] = append(b.byLast[last], c)
 		b.texts[c.answer.text]++
-		for i, text := range c.Messages {
-			if b.message(text).number == c.answer.number {
-				c.known = true
-				c.knownHere = c.knownHere || b.lastMessage(c.Messages[:i]) == last.list
-			}
-		}
+		c.known = slices.ContainsFunc(c.Messages, func(i int) bool { return b.message(i).number == c.answer.number })
+		sent, ok := b.sent[pair{last.list, c.answer.number}]
+		c.knownHere = ok && (sent <= c.began || sent < c.ended)
 		numbers := []int32{c.answer.number, c.answer.full}
 		for _, n := range slices.Compact(numbers) {
 			b.byAnswer[n] = append(b.byAnswer[n], c)

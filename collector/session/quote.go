@@ -107,10 +107,16 @@ func (s *quoteSearch) setUntil(calls []*call) {
 			q.until = q.calls[1].ended
 		}
 	}
-	ended := map[string]int64{} // by the text of an answer
+	ended := map[string]int64{} // by the text of an answer, and by the arguments of a tool call
+	add := func(text string, at int64) {
+		if old, ok := ended[text]; !ok || at < old {
+			ended[text] = at
+		}
+	}
 	for _, c := range calls {
-		if at, ok := ended[c.answer.text]; !ok || c.ended < at {
-			ended[c.answer.text] = c.ended
+		add(c.answer.text, c.ended)
+		for _, u := range c.answer.uses {
+			add(u.arguments, c.ended)
 		}
 	}
 	for text, at := range ended {
