@@ -134,7 +134,7 @@ func TestCardOfScores(t *testing.T) {
 		t.Errorf("WriteCard without a set wrote\n%s\nwant\n%s", got, before)
 	}
 	scored(t, dir, "0002", samples, 2, true)
-	names("") // a process that is killed here leaves an older card, which is true
+	names("") // a process that is killed here leaves an older card; it is true
 	must(t, sink.WriteCard(dir, cfg))
 	names("0002")
 	scored(t, dir, "0003", samples, 2, false)

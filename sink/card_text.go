@@ -67,7 +67,7 @@ rows = rows.filter(lambda keep: keep is not False, input_columns="keep")
 ` + "```" + `
 `
 
-// rewards describes the newest complete scores set, which only the readers of rollout use by themselves.
+// rewards describes the newest complete scores set. Only the readers of rollout use it by themselves.
 func (f *cardFacts) rewards(b *bytes.Buffer) {
 	if f.scores == "" {
 		return

@@ -65,7 +65,7 @@ sleep 600 & echo $$ $! >>`+pids+`; sleep 600
 	}
 }
 
-// waitDead waits until a process, which does not have to be a child of this one, has ended.
+// waitDead waits until a process has ended. It does not have to be a child of this one.
 func waitDead(t *testing.T, pid int) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("process %d to end", pid), func() bool {

@@ -54,7 +54,7 @@ const (
 const (
 	BuildFilled    Name = "build.filled"    // the temporary folder has everything except run.json
 	BuildDescribed Name = "build.described" // the temporary folder is complete
-	BuildNamed     Name = "build.named"     // the folder has its name, which is not yet durable
+	BuildNamed     Name = "build.named"     // the folder has its name, but the name is not durable yet
 )
 
 // BuildNames returns the steps that only import and rescore --out reach.

@@ -182,7 +182,7 @@ def test_what_is_no_group_is_refused(scored: list[Group], name: str) -> None:
             (scored, {"null_reward": "nan"}, ValueError, "null_reward='nan': must be one of error, drop"),
             ([scored[0].rows], {}, TypeError, "groups=.*: must be a list of groups, such as a Dataset"),
             (5, {}, TypeError, "groups=5: must be a list of groups, such as a Dataset"),
-            ([short], {}, ValueError, "its rows have no column logprobs, which the trainer needs: add it to columns="),
+            ([short], {}, ValueError, "its rows have no column logprobs, and the trainer needs it: add it to columns="),
         ):
             with pytest.raises(error, match=says):
                 made(given, **options)
@@ -209,7 +209,7 @@ def test_odd_rows_are_refused_or_handled(scored: list[Group], name: str) -> None
         else:
             assert len(of_rows(made([bare]))) == len(bare.rows)
         if name == "to_slime":
-            with pytest.raises(ValueError, match="have no column policy_version_min, which the trainer needs: add it to columns="):
+            with pytest.raises(ValueError, match="have no column policy_version_min, and the trainer needs it: add it to columns="):
                 made([replace(scored[0], rows=[{k: v for k, v in row.items() if k != "policy_version_min"} for row in scored[0].rows])])
 
 
@@ -250,7 +250,7 @@ def test_verl_needs_one_uid_for_each_group(scored: list[Group]) -> None:
             made(scored, uids=["x"])
         with pytest.raises(TypeError, match="uids='x': must be a list of strings"):
             made(scored, uids="x")
-        with pytest.raises(ValueError, match="is the uid of several groups, which verl would take for one: pass uids="):
+        with pytest.raises(ValueError, match="is the uid of several groups, and verl would take them for one: pass uids="):
             made([*scored, scored[0]])  # as with two runs of the same tasks
 
 

@@ -229,7 +229,7 @@ func gemmaCall(text string) []Call {
 	return named(m[1], string(b))
 }
 
-// dsmlCalls parses the calls of DeepSeek V3.2, which say whether a value is a string or JSON.
+// dsmlCalls parses the calls of DeepSeek V3.2. They say whether a value is a string or JSON.
 func dsmlCalls(text string) []Call {
 	return each(dsmlInvoke, text, func(f []string) []Call {
 		if !covers(dsmlArgument, f[2]) {

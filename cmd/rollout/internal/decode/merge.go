@@ -2,7 +2,7 @@ package decode
 
 import "slices"
 
-// Merge returns the conversation of several rows, which must be in order. The prompt of a later row repeats the
+// Merge returns the conversation of several rows in their order. The prompt of a later row repeats the
 // messages of the row before, so it adds only the messages after them.
 func Merge(rows [][]Message) (all []Message) {
 	for _, next := range rows {

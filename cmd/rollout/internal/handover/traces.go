@@ -29,7 +29,7 @@ type tracesWriter struct {
 	buf     []byte
 }
 
-// NewTraces returns a Writer of the format hf-traces, which writes files with the given mode to the folder dir.
+// NewTraces returns a Writer of the format hf-traces. It writes files with the given mode to the folder dir.
 func NewTraces(dir string, mode fs.FileMode, o Options, left *Left) Writer {
 	return &tracesWriter{dir: dir, mode: mode, options: o, left: left}
 }

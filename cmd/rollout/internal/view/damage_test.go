@@ -79,12 +79,7 @@ func addScores(t *testing.T, dir, name string, reward float64) {
 // TestScores checks that the page and its report use the newest scores set when the run is opened, and say its name.
 func TestScores(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "run")
-	m := newMaker(t)
-	m.sample("a", 0, 1, new(1.0), m.row("q", "one"))
-	m.sample("b", 0, 1, new(1.0), m.row("q", "two"))
-	m.describe(dir)
-	add(t, dir, m.samples[:1])
+	dir, m := oneOfTwo(t)
 	addScores(t, dir, "0001", 0.25)
 	url := serve(t, dir, true)
 	if c := fetch[columns](t, url+"api/samples"); *c.Reward[0] != 0.25 {

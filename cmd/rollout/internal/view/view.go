@@ -55,7 +55,7 @@ func Open(run *runs.Run, tokenizer *bpe.Tokenizer) *View {
 func (v *View) Name() string { return v.run.Name() }
 
 // Refresh reads what was committed since the last call. The number of a sample never changes. Refresh
-// skips damaged shards and partitions, which the report lists.
+// skips damaged shards and partitions. The report lists them.
 func (v *View) Refresh(ctx context.Context) error {
 	v.refresh.Lock()
 	defer v.refresh.Unlock()

@@ -119,15 +119,21 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestFollowReadsNewEntries checks that a page that follows a run does not read the entries of the log again.
-func TestFollowReadsNewEntries(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "run")
-	m := newMaker(t)
+// oneOfTwo returns the folder of a run with one of the two samples of the maker.
+func oneOfTwo(t *testing.T) (dir string, m *maker) {
+	t.Helper()
+	dir, m = filepath.Join(t.TempDir(), "run"), newMaker(t)
 	m.sample("a", 0, 1, new(1.0), m.row("q", "one"))
 	m.sample("b", 0, 1, new(1.0), m.row("q", "two"))
 	m.describe(dir)
 	add(t, dir, m.samples[:1])
+	return dir, m
+}
+
+// TestFollowReadsNewEntries checks that a page that follows a run does not read the entries of the log again.
+func TestFollowReadsNewEntries(t *testing.T) {
+	t.Parallel()
+	dir, m := oneOfTwo(t)
 	url := serve(t, dir, true)
 	if c := fetch[columns](t, url+"api/samples"); c.N != 1 {
 		t.Fatalf("%d samples, want 1", c.N)

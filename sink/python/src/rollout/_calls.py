@@ -217,7 +217,7 @@ def _gemma(text: str) -> list[Call]:
 
 
 def _dsml(text: str) -> list[Call]:
-    """Parse the calls of DeepSeek V3.2, which say whether a value is a string or JSON."""
+    """Parse the calls of DeepSeek V3.2. They say whether a value is a string or JSON."""
 
     def parse(name: str, body: str) -> Call | None:
         members = [f"{quoted(key)}: {quoted(value) if string == 'true' else value}" for key, string, value in _DSML_PARAMETER.findall(body)]

@@ -120,7 +120,7 @@ def to_verl(
     if len(uids) != len(found):
         raise ValueError(f"uids: {len(uids)} texts for {len(found)} groups: want one for each group")
     if twice := [uid for uid, n in Counter(uids).items() if n > 1]:
-        raise ValueError(f"{twice[0]} is the uid of several groups, which verl would take for one: pass uids=, a different text for each group")
+        raise ValueError(f"{twice[0]} is the uid of several groups, and verl would take them for one: pass uids=, a different text for each group")
     keys, fields, tags = [], [], []
     for uid, (_, rows) in zip(uids, found):
         tokens, sample = [int(np.count_nonzero(row["loss_mask"])) for row in rows], [row["sample_index"] for row in rows]
@@ -245,7 +245,7 @@ def _rows(groups: Iterable[Group], null_reward: str, allowed: tuple[str, ...], *
         instance("groups", group, Group, "a list of groups, such as a Dataset")
         for name in (*_NEEDED, *more):
             if any(name not in row for row in group.rows):
-                raise ValueError(f"group {group.id}: its rows have no column {name}, which the trainer needs: add it to columns=")
+                raise ValueError(f"group {group.id}: its rows have no column {name}, and the trainer needs it: add it to columns=")
         rows = [row for row in group.rows if row["loss_mask"].any()]
         for row in rows:
             sample = f"group {group.id}: sample {row['sample_key']}"

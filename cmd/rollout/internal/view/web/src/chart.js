@@ -65,7 +65,7 @@ const axis = (label, size, values, extra = {}) => ({
   ...extra,
 });
 
-// wholes are the steps of an axis of counts, which has no fractions.
+// wholes are the steps of an axis of counts. It has no fractions.
 const wholes = { incrs: Array.from({ length: 13 }, (_, i) => [1, 2, 5].map((n) => n * 10 ** i)).flat() };
 
 // fromZero returns the range of an axis that starts at 0, or below 0 if a value is negative.
