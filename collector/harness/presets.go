@@ -2,6 +2,7 @@ package harness
 
 import (
 	"cmp"
+	_ "embed" // the programs of libraries
 	"fmt"
 	"maps"
 	"slices"
@@ -21,6 +22,30 @@ type Preset struct {
 	Env, Files map[string]string
 	// Output is an argument of ParseOutput.
 	Output string
+}
+
+// The programs of the agent libraries that have no command.
+var (
+	//go:embed presets/openai-agents.py
+	openaiAgents string
+	//go:embed presets/openhands.py
+	openhands string
+	//go:embed presets/langgraph.py
+	langgraph string
+	//go:embed presets/smolagents.py
+	smolagents string
+)
+
+const python = "python3"
+
+// library returns the preset of a library whose program is a Python file. The python3 in PATH must be
+// able to import the library.
+func library(name, packages, program string, env map[string]string) Preset {
+	return Preset{
+		Name: name, Install: "pip install " + packages,
+		Command: []string{python, "{home}/agent.py"}, Stdin: "{prompt}",
+		Env: env, Files: map[string]string{"agent.py": program}, Output: "stdout",
+	}
 }
 
 var presets = []Preset{
@@ -115,6 +140,28 @@ var presets = []Preset{
 		},
 		Output: "json:{home}/trajectory.json:.info.submission",
 	},
+	library("openai-agents", "openai-agents", openaiAgents, map[string]string{
+		"OPENAI_BASE_URL":               "{base_url}/v1",
+		"OPENAI_API_KEY":                "{key}",
+		"OPENAI_AGENTS_DISABLE_TRACING": "1",
+	}),
+	library("openhands", "openhands-sdk openhands-tools", openhands, map[string]string{
+		"LLM_MODEL":                    "openai/{model}",
+		"LLM_BASE_URL":                 "{base_url}/v1",
+		"LLM_API_KEY":                  "{key}",
+		"LLM_MAX_INPUT_TOKENS":         "{context}",
+		"LLM_MAX_OUTPUT_TOKENS":        "{max_output}",
+		"OPENHANDS_SUPPRESS_BANNER":    "1",
+		"LITELLM_LOCAL_MODEL_COST_MAP": "True",
+	}),
+	library("langgraph", "langchain langchain-openai", langgraph, map[string]string{
+		"OPENAI_BASE_URL": "{base_url}/v1",
+		"OPENAI_API_KEY":  "{key}",
+	}),
+	library("smolagents", "smolagents[openai]", smolagents, map[string]string{
+		"OPENAI_BASE_URL": "{base_url}/v1",
+		"OPENAI_API_KEY":  "{key}",
+	}),
 }
 
 // PresetNames lists the names of all presets.
