@@ -140,6 +140,52 @@ var presets = []Preset{
 		},
 		Output: "json:{home}/trajectory.json:.info.submission",
 	},
+	{
+		Name:    "codex",
+		Install: "npm install -g @openai/codex",
+		Command: []string{"codex", "exec", "--ephemeral", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "-"},
+		Stdin:   "{prompt}",
+		Env:     map[string]string{"CODEX_HOME": "{home}/.codex", "TAP_KEY": "{key}"},
+		Files: map[string]string{
+			".codex/config.toml": `model = "{model}"
+model_provider = "tap"
+model_context_window = {context}
+check_for_update_on_startup = false
+web_search = "disabled"
+
+[analytics]
+enabled = false
+
+[model_providers.tap]
+name = "tap"
+base_url = "{base_url}/v1"
+env_key = "TAP_KEY"
+wire_api = "responses"
+`,
+		},
+		Output: "stdout",
+	},
+	{
+		Name:    "claude-code",
+		Install: "npm install -g @anthropic-ai/claude-code",
+		Command: []string{"claude", "-p", "--dangerously-skip-permissions", "--no-session-persistence"},
+		Stdin:   "{prompt}",
+		Env: map[string]string{
+			"ANTHROPIC_BASE_URL":                       "{base_url}",
+			"ANTHROPIC_API_KEY":                        "{key}",
+			"ANTHROPIC_MODEL":                          "{model}",
+			"ANTHROPIC_DEFAULT_HAIKU_MODEL":            "{model}",
+			"CLAUDE_CODE_SUBAGENT_MODEL":               "{model}",
+			"CLAUDE_CODE_MAX_OUTPUT_TOKENS":            "{max_output}",
+			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+			"CLAUDE_CODE_DISABLE_AUTO_MEMORY":          "1",
+			"CLAUDE_CONFIG_DIR":                        "{home}/.claude",
+			"ENABLE_TOOL_SEARCH":                       "false",
+			// Without it, claude refuses to run as root.
+			"IS_SANDBOX": "1",
+		},
+		Output: "stdout",
+	},
 	library("openai-agents", "openai-agents", openaiAgents, map[string]string{
 		"OPENAI_BASE_URL":               "{base_url}/v1",
 		"OPENAI_API_KEY":                "{key}",
