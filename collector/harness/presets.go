@@ -177,6 +177,7 @@ wire_api = "responses"
 			"ANTHROPIC_DEFAULT_HAIKU_MODEL":            "{model}",
 			"CLAUDE_CODE_SUBAGENT_MODEL":               "{model}",
 			"CLAUDE_CODE_MAX_OUTPUT_TOKENS":            "{max_output}",
+			"CLAUDE_CODE_MAX_CONTEXT_TOKENS":           "{context}",
 			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
 			"CLAUDE_CODE_DISABLE_AUTO_MEMORY":          "1",
 			"CLAUDE_CONFIG_DIR":                        "{home}/.claude",

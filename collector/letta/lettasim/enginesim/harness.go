@@ -19,8 +19,9 @@ type turn struct {
 	conversation
 	marker    string // the marker without the parameter step
 	tools     []tool
-	auxiliary bool   // the request has no tools: a title, a summary
+	auxiliary bool   // the request has no tools, or forbids to call them: a title, a summary
 	summary   bool   // an auxiliary request for a summary
+	tagged    bool   // the last message speaks of a tag for the summary
 	text      string // all messages, as JSON
 }
 
@@ -28,6 +29,7 @@ type turn struct {
 // harness.
 func (e *Engine) harness(body *chatRequest) *turn {
 	var user, other []string
+	var last string // the last message, if it is of the user
 	var text strings.Builder
 	for _, raw := range body.Messages {
 		var m struct {
@@ -40,8 +42,9 @@ func (e *Engine) harness(body *chatRequest) *turn {
 			continue // render has refused the request
 		}
 		content := e.contentText(m.Content)
+		last = ""
 		if m.Role == "user" {
-			user = append(user, content)
+			user, last = append(user, content), content
 		} else if m.Role != "tool" {
 			other = append(other, content)
 		}
@@ -56,13 +59,18 @@ func (e *Engine) harness(body *chatRequest) *turn {
 	}
 	t := &turn{conversation: found, tools: parseTools(body.Tools), text: text.String()}
 	t.marker = t.mark(-1)
-	t.auxiliary = len(t.tools) == 0
+	t.auxiliary = len(t.tools) == 0 || forbidden.MatchString(last)
 	t.summary = t.auxiliary && summaryWords.MatchString(t.text)
+	t.tagged = strings.Contains(last, "<summary>")
 	t.Step = max(t.int("step", 0), t.seenSteps())
 	return t
 }
 
-var summaryWords = regexp.MustCompile(`(?i)summar|compact|condense`)
+var (
+	summaryWords = regexp.MustCompile(`(?i)summar|compact|condense`)
+	// Claude Code asks for a summary with all of its tools.
+	forbidden = regexp.MustCompile(`(?i)do not call any tools`)
+)
 
 // contentText returns the text of a message's content.
 func (e *Engine) contentText(content json.RawMessage) string {
@@ -138,7 +146,11 @@ func (t *turn) seenSteps() int {
 func (t *turn) reply() reply {
 	switch {
 	case t.summary:
-		return reply{text: "Summary: notes are to be written and read back. " + t.mark(t.Step) + " %word%"}
+		text := "Summary: notes are to be written and read back. " + t.mark(t.Step) + " %word%"
+		if t.tagged {
+			text = "<summary>\n" + text + "\n</summary>"
+		}
+		return reply{text: text}
 	case t.auxiliary:
 		return reply{text: "Notes about %word%"}
 	}
