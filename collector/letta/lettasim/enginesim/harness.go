@@ -159,9 +159,7 @@ func (t *turn) reply() reply {
 	if t.has("parallel") {
 		steps = 1
 	}
-	if t.has("subagent") {
-		steps++
-	}
+	steps += t.delegating()
 	var text string
 	switch {
 	case k <= steps:
@@ -188,11 +186,11 @@ func (t *turn) work(k int) string {
 		said = strings.Repeat("I consider %word% at length. ", 300) + "\n" + said
 	}
 	var calls []string
-	first := 1
-	if t.has("subagent") {
-		first = 2
-	}
+	first := 1 + t.delegating()
+	waits := 1 < k && k < first
 	switch {
+	case waits:
+		calls = append(calls, t.wait(k))
 	case k < first:
 		calls = append(calls, t.delegate(k))
 	case t.has("parallel"):
@@ -207,7 +205,7 @@ func (t *turn) work(k int) string {
 	if slices.Contains(calls, "") {
 		return said + "There is no tool for it."
 	}
-	if k%2 == 0 && !t.has("long") {
+	if k%2 == 0 && !t.has("long") && !waits { // a call that waits has no note
 		said = ""
 	}
 	return said + strings.Join(calls, "\n")
@@ -223,6 +221,29 @@ func (t *turn) shell(k int, command string) string {
 		return t.call(tool, values)
 	}
 	return ""
+}
+
+// delegating returns the number of answers that start a subagent or wait for it.
+func (t *turn) delegating() int {
+	switch {
+	case !t.has("subagent"):
+		return 0
+	case choose(t.tools, agentTools, "prompt") != nil && choose(t.tools, waitTools) != nil:
+		return 2
+	}
+	return 1
+}
+
+var startedAgent = regexp.MustCompile(`agent_id[\\": ]+([0-9A-Za-z-]+)`)
+
+// wait returns a call of the request's tool that waits for a subagent. The result of the call that
+// started the subagent contains its id.
+func (t *turn) wait(k int) string {
+	values := map[string]string{"note": t.note(k)}
+	if m := startedAgent.FindStringSubmatch(t.text); m != nil {
+		values["targets"] = m[1]
+	}
+	return t.call(choose(t.tools, waitTools), values)
 }
 
 // delegate returns a call of the request's tool that starts a subagent, or, without such a tool,
