@@ -156,6 +156,9 @@ web_search = "disabled"
 [analytics]
 enabled = false
 
+[features]
+plugins = false
+
 [model_providers.tap]
 name = "tap"
 base_url = "{base_url}/v1"
