@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/rollout-rl/rollout/collector/tap/translate"
+	"github.com/rollout-rl/rollout/collector/tap/translate/messages"
 )
 
 // apis contains the APIs of a session's calls, by the end of the path. A chat completion is not
@@ -20,6 +21,7 @@ var apis = []struct {
 	dialect translate.Dialect
 }{
 	{"/chat/completions", nil},
+	{"/messages", messages.Dialect{}},
 }
 
 // apiOf returns the API that a path belongs to.
