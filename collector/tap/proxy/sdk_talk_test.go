@@ -142,7 +142,7 @@ func talkAnswer(r *rand.Rand, tools []talkTool, number string) sdkAnswer {
 	for range max(0, r.IntN(5)-1) {
 		tool := tools[r.IntN(len(tools))]
 		a.tools = append(a.tools, tool.name)
-		if tool.custom {
+		if tool.custom && r.IntN(6) > 0 {
 			a.calls = append(a.calls, `{"input":`+[]string{" ", ""}[r.IntN(2)]+quoted(randomText(r, 100))+`}`)
 			continue
 		}

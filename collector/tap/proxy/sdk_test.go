@@ -51,7 +51,7 @@ type sdkCall struct {
 	Key     string         `json:"key,omitempty"`
 	Body    map[string]any `json:"body"`
 	Turns   [][]any        `json:"turns,omitempty"`
-	Result  string         `json:"result,omitempty"`
+	Result  string         `json:"result"`
 	Helper  bool           `json:"helper"`
 	Retries int            `json:"retries"`
 }

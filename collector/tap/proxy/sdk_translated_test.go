@@ -215,7 +215,9 @@ func wantHeard(api string, a sdkAnswer) heardTurn {
 		case api == "messages":
 			c.Input = input
 		case c.Name == "patch":
-			c.Input = fields["input"]
+			if input, ok := fields["input"].(string); ok && len(fields) == 1 {
+				c.Input = input
+			}
 		}
 		h.Calls = append(h.Calls, c)
 	}
