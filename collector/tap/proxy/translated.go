@@ -24,6 +24,7 @@ var apis = []struct {
 	{"/chat/completions", nil},
 	{"/responses", responses.Dialect{}},
 	{"/messages", messages.Dialect{}},
+	{"/responses", responses.Dialect{}},
 }
 
 // apiOf returns the API that a path belongs to.
