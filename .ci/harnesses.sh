@@ -4,8 +4,8 @@
 # The commands are in .build/harness/bin: letta, opencode, qwen, pi, mini, codex, claude, and node
 # (Node.js 24). The libraries openai-agents, openhands, langgraph and smolagents have no command:
 # .build/harness/NAME/bin/python3 imports them.
-# The OpenAI SDK for Python is in .build/harness/mini-swe-agent, the SDK for JavaScript in
-# .build/harness/openai.
+# The SDKs of OpenAI and Anthropic for Python are in .build/harness/mini-swe-agent, the SDKs for
+# JavaScript in .build/harness/openai and .build/harness/anthropic.
 # Arguments are the names of harnesses; without an argument, the script installs all of them.
 # .ci/harnesses pins every package by a hash. A harness is installed again after a change of its pins
 # or of this file. An installed harness needs no network.
@@ -15,7 +15,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-all='letta-code opencode qwen-code pi mini-swe-agent codex claude-code openai-agents openhands langgraph smolagents openai'
+all='letta-code opencode qwen-code pi mini-swe-agent codex claude-code openai-agents openhands langgraph smolagents openai anthropic'
 # shellcheck disable=SC2086 # a list
 [ $# -gt 0 ] || set -- $all
 say() { echo "harnesses: $*" >&2; }
@@ -118,6 +118,7 @@ install_openhands() {
 install_langgraph() { from_pypi langgraph; }
 install_smolagents() { from_pypi smolagents; }
 install_openai() { from_npm openai; }
+install_anthropic() { from_npm anthropic; }
 
 # install installs one harness unless it is up to date. It runs in a subshell that holds a lock.
 install() (
