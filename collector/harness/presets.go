@@ -208,7 +208,7 @@ wire_api = "responses"
 		"OPENAI_BASE_URL": "{base_url}/v1",
 		"OPENAI_API_KEY":  "{key}",
 	}),
-	library("smolagents", "smolagents[openai]", smolagents, map[string]string{
+	library("smolagents", `"smolagents[openai]"`, smolagents, map[string]string{
 		"OPENAI_BASE_URL": "{base_url}/v1",
 		"OPENAI_API_KEY":  "{key}",
 	}),
