@@ -153,7 +153,7 @@ lint: $(LINT) python manifests ## run golangci-lint, a 32-bit vet of the core, a
 	$(LINT) run ./...
 	GOARCH=386 $(GO) vet ./tokenize/... ./collector/session/...
 	cd sink/python && $(CURDIR)/$(PYTHON) -m mypy --cache-dir $(CURDIR)/.build/mypy
-	$(PYTHON) -m ruff check --no-cache --config sink/python/pyproject.toml sink/python .ci/dist.py .ci/image.py .ci/fleetcheck.py collector/reward/worker.py
+	$(PYTHON) -m ruff check --no-cache --config sink/python/pyproject.toml sink/python .ci/dist.py .ci/image.py .ci/fleetcheck.py collector/reward/worker.py collector/harness/presets
 
 .PHONY: manifests
 manifests: $(BIN)/kustomize python ## compare the manifests of configs/k8s with the schemas of Kubernetes
