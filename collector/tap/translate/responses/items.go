@@ -88,9 +88,27 @@ func (p *parser) message(f []field) {
 	if role == "developer" {
 		role = "system"
 	}
+	if role == "system" && !p.turn.open && len(p.messages) == len(listHead) {
+		p.leading(content)
+		return
+	}
 	p.open(role)
 	p.content("content", content)
 	p.messages = append(p.messages, '}')
+}
+
+// leading adds the text of a system message at the beginning to the only system message there.
+func (p *parser) leading(content string) {
+	if content == "" || content[0] == '"' {
+		p.system = append(p.system, p.required([]field{{"content", content}}, "content"))
+		return
+	}
+	for _, part := range p.readParts("content", content) {
+		if part.kind != textPart {
+			p.refuse("content", "this system message can contain only texts")
+		}
+		p.system = append(p.system, part.text)
+	}
 }
 
 // output translates the result of a tool.

@@ -3,6 +3,7 @@ package responses
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rollout-rl/rollout/collector/tap/translate"
@@ -22,7 +23,9 @@ func (p *parser) member(name, value string) {
 func (p *parser) setting(name, value string) {
 	switch name {
 	case "instructions":
-		p.instructions = p.text(value)
+		if value != `""` {
+			p.system = slices.Insert(p.system, 0, p.text(value))
+		}
 	case "max_output_tokens":
 		p.member("max_completion_tokens", value)
 	case "effort":
