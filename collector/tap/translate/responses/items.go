@@ -191,13 +191,20 @@ func (p *parser) part(f []field) (part, bool) {
 	if _, ok := p.find(partTable, kind); !ok {
 		return part{}, false
 	}
+	members := textPartTable
+	if kind == "input_image" {
+		members = imagePartTable
+	}
+	if !p.check(members, f) {
+		return part{}, false
+	}
 	switch kind {
 	case "input_image":
-		return part{imagePart, p.required(f, "image_url"), get(f, "detail")}, p.check(imagePartTable, f)
+		return part{imagePart, p.required(f, "image_url"), get(f, "detail")}, true
 	case "refusal":
-		return part{refusalPart, p.required(f, "refusal"), ""}, p.check(textPartTable, f)
+		return part{refusalPart, p.required(f, "refusal"), ""}, true
 	}
-	return part{textPart, p.required(f, "text"), ""}, p.check(textPartTable, f)
+	return part{textPart, p.required(f, "text"), ""}, true
 }
 
 // functionName returns the name of a tool's function in a chat completion.

@@ -96,6 +96,8 @@ func (p *parser) find(t *table, member string) (translate.Rule, bool) {
 	case p.s.Err() != nil:
 	case !known:
 		p.unknown(t, member)
+	case rule.Action == refused && t == requestTable:
+		p.refuse("", rule.Note)
 	case rule.Action == refused:
 		p.refuse(member, rule.Note)
 	default:
