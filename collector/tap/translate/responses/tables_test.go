@@ -85,6 +85,7 @@ var values = map[string]string{
 	"request/parallel_tool_calls":              `true,"tools":[{"type":"function","name":"f"}]`,
 	"reasoning/context":                        `"auto"`,
 	"reasoning/mode":                           `"standard"`,
+	"input item of type message/role":          `"user"`,
 	"text/format":                              `{"type":"json_object"}`,
 	"tool_choice, or its type/auto":            `{"input":"a","tools":[{"type":"function","name":"f"}],"tool_choice":"auto"}`,
 	"tool_choice, or its type/none":            `{"input":"a","tools":[{"type":"function","name":"f"}],"tool_choice":"none"}`,
@@ -150,7 +151,7 @@ func fill(ex example, member, key string) string {
 	}
 	name := `"` + member + `":`
 	with := ex.with
-	if i := strings.Index(with, name); i >= 0 { // the example has the member with another value
+	if i := strings.LastIndex(with, name); i >= 0 { // the example has the member with another value
 		end := i + strings.IndexAny(with[i:], ",")
 		if strings.HasPrefix(with[i+len(name):], "[") {
 			end = i + strings.Index(with[i:], "]") + 2
