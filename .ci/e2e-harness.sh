@@ -22,7 +22,7 @@ cannot() {
   exit "$1"
 }
 if [ -n "${SHORT:-}" ]; then
-  HARNESSES=${HARNESSES:-pi mini-swe-agent}
+  HARNESSES=${HARNESSES:-pi codex}
   set -- -short "$@"
 fi
 if [ -n "${UPDATE:-}" ]; then

@@ -150,7 +150,7 @@ func TestPresets(t *testing.T) {
 		numbers := strings.NewReplacer("{context}", "8192", "{max_output}", "2048")
 		for _, text := range append(slices.Collect(maps.Values(cfg.Files)), cfg.Env["OPENCODE_CONFIG_CONTENT"]) {
 			text = numbers.Replace(text)
-			if text != "" && !json.Valid([]byte(text)) {
+			if text != "" && p.Command[0] != "python3" && !json.Valid([]byte(text)) {
 				t.Errorf("%s: %s is not JSON", name, text)
 			}
 		}
