@@ -22,6 +22,7 @@ var apis = []struct {
 	dialect translate.Dialect
 }{
 	{"/chat/completions", nil},
+	{"/responses", responses.Dialect{}},
 	{"/messages", messages.Dialect{}},
 	{"/responses", responses.Dialect{}},
 }
