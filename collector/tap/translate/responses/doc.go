@@ -22,6 +22,12 @@
 // different messages. If the client sends no ids, a message or reasoning after a tool call begins a new
 // message, and so do a second message and reasoning after a message.
 //
+// # System messages
+//
+// The instructions and the system and developer messages at the beginning of the input become one system
+// message, with an empty line between the texts: Codex sends two, and many chat templates accept only
+// one. Later ones stay in their place.
+//
 // # Tools
 //
 // Chat completions have only functions. A custom tool becomes a function with the parameter input. A
