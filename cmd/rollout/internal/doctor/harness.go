@@ -5,7 +5,9 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/gateway"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/collector/harness"
+	"github.com/rollout-rl/rollout/collector/prompt"
 )
 
 // harness checks that the program of a harness exists, and that the engines return token ids. It does
@@ -15,7 +17,14 @@ func (d *Doctor) harness(ctx context.Context) error {
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	g, err := gateway.New(ctx, d.Config)
+	var m *prompt.Model
+	if d.Config.Harness.Render {
+		if m, err = model.Load("tokens.tokenizer", d.Config.Tokens.Tokenizer, d.Config.Tokens.Experimental, d.Config.Releases()); err != nil {
+			return err
+		}
+		m.Transformers = d.Config.Release()
+	}
+	g, err := gateway.New(ctx, d.Config, m)
 	if err != nil {
 		return err
 	}

@@ -42,10 +42,6 @@ func New(m *prompt.Model) *Renderer {
 	return &Renderer{model: m, decoder: decode.New(m.Tokenizer), now: time.Now}
 }
 
-// Known reports whether the ways in which the model begins messages and calls tools are known. If not, all of
-// its output is content.
-func (r *Renderer) Known() bool { return r.decoder.Known() }
-
 // Render implements proxy.Renderer.
 func (r *Renderer) Render(c *proxy.Conversation) ([]int32, error) {
 	if len(c.Messages) == 0 {
