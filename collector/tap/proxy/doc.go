@@ -125,21 +125,6 @@
 // for a second, so that an error can still have its status. Then it sends the head, and a comment every
 // 3 s. A later error of the engine becomes an event with the member error.
 //
-// # Rendered prompts
-//
-// If Config.Renderer is set, the engines do not render the prompts of sessions. A call becomes a request with
-// token ids, and always asks for a whole answer (rendered.go):
-//
-//	SGLang      POST /generate            input_ids, sampling_params, return_logprob
-//	otherwise   POST /v1/completions      prompt, the sampling parameters, logprobs, return_token_ids
-//
-// renderedMembers lists the members of a chat completion that such a request can carry. The call is refused
-// if it has another member. The Renderer parses the sampled ids, and the proxy makes a chat completion with the
-// same ids of its message. Everything else is as in Sessions. The recorded prompt is what the engine states,
-// or the rendered prompt. In both cases its length must be the engine's token count.
-//
-// # Names of models
-//
 // Any name in model becomes the name of the engine's first model, except for names that the engine lists.
 // Engines also list LoRA adapters. A client can name an adapter as ADAPTER or MODEL:ADAPTER. vLLM gets
 // the first form and SGLang the second one, because each of them knows only its own form. Programs load
@@ -182,6 +167,19 @@
 //
 // If an end cancels a call whose client does not read, the proxy stops writing to it after a second.
 // It has then recorded the part of the answer that arrived.
+//
+// # Rendered prompts
+//
+// If Config.Renderer is set, the engines do not render the prompts of sessions. A call becomes a request with
+// token ids, and always asks for a whole answer (rendered.go):
+//
+//	SGLang      POST /generate            input_ids, sampling_params, return_logprob
+//	otherwise   POST /v1/completions      prompt, the sampling parameters, logprobs, return_token_ids
+//
+// renderedMembers lists the members of a chat completion that such a request can carry. The call is refused
+// if it has another member. The Renderer parses the sampled ids, and the proxy makes a chat completion with the
+// same ids of its message. Everything else is as in Sessions. The recorded prompt is what the engine states,
+// or the rendered prompt. In both cases its length must be the engine's token count.
 //
 // # Continuity
 //
