@@ -61,10 +61,10 @@ func (p *Proxy) promptOf(c *Conversation) (prompt []int32, err error) {
 }
 
 // errNoRenderer means that the proxy cannot count tokens, because Config.Renderer is not set.
-var errNoRenderer = &refusal{http.StatusNotFound, "not_found", "the tap counts tokens only if it renders prompts; start it with --render"}
+var errNoRenderer = &refusal{http.StatusNotFound, "not_found", "the tap counts tokens only if it renders prompts; set --render"}
 
-// countTokens returns the number of tokens in the prompt of a chat completion. An error is a refusal.
-func (p *Proxy) countTokens(body []byte) (int, error) {
+// promptTokens returns the number of tokens in the prompt of a chat completion. An error is a refusal.
+func (p *Proxy) promptTokens(body []byte) (int, error) {
 	if p.cfg.Renderer == nil {
 		return 0, errNoRenderer
 	}
@@ -208,15 +208,16 @@ func (r *rendered) completion(a *answer, output []int32, message []byte, finish 
 			}
 			b = append(b, '}')
 		}
-		b = append(b, `]},"stop_reason":`...)
-		switch {
-		case a.stopText != "":
-			b = append(b, quoted(a.stopText)...)
-		case a.matched >= 0:
-			b = strconv.AppendInt(b, int64(a.matched), 10)
-		default:
-			b = append(b, null...)
-		}
+		b = append(b, `]}`...)
+	}
+	b = append(b, `,"stop_reason":`...)
+	switch {
+	case a.stopText != "":
+		b = append(b, quoted(a.stopText)...)
+	case a.matched >= 0:
+		b = strconv.AppendInt(b, int64(a.matched), 10)
+	default:
+		b = append(b, null...)
 	}
 	prompt := r.prompt
 	if len(a.plain) > 0 {
@@ -255,7 +256,7 @@ func (c *chatCall) fitRendered() error {
 	c.x.hold(c.reserved + int64(4*len(r.prompt)))
 	c.x.body, c.req.URL = r.payload(c.adapter())
 	c.req.ContentLength, c.req.Header = c.x.body.size(), c.header
-	c.whole.Store(c.q.streamed)
+	c.whole.Store(c.streams)
 	return nil
 }
 

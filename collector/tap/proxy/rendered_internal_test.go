@@ -19,8 +19,8 @@ func (lengthRenderer) Render(c *Conversation) (ids []int32, _ error) {
 
 func (lengthRenderer) Parse(*Output) ([]byte, bool) { return []byte("{}"), false }
 
-// TestCountTokens proves that a count is the length of the rendered prompt.
-func TestCountTokens(t *testing.T) {
+// TestPromptTokens proves that a count is the length of the rendered prompt.
+func TestPromptTokens(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Engines: []*url.URL{{Scheme: "http", Host: "127.0.0.1:1"}}}
 	without, err := New(cfg)
@@ -28,7 +28,7 @@ func TestCountTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer without.Close()
-	if _, err := without.countTokens([]byte(`{"messages":[{}]}`)); err != errNoRenderer { //nolint:errorlint // it is this error
+	if _, err := without.promptTokens([]byte(`{"messages":[{}]}`)); err != errNoRenderer { //nolint:errorlint // it is this error
 		t.Errorf("without a renderer: %v", err)
 	}
 	cfg.Renderer = lengthRenderer{}
@@ -37,10 +37,10 @@ func TestCountTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	if n, err := p.countTokens([]byte(`{"model":"x","messages":[{"a":1},{}],"max_tokens":5}`)); n != 9 || err != nil {
+	if n, err := p.promptTokens([]byte(`{"model":"x","messages":[{"a":1},{}],"max_tokens":5}`)); n != 9 || err != nil {
 		t.Errorf("%d %v", n, err)
 	}
-	if _, err := p.countTokens([]byte(`{"messages":5}`)); err == nil {
+	if _, err := p.promptTokens([]byte(`{"messages":5}`)); err == nil {
 		t.Error("a body without messages has a count")
 	}
 }
