@@ -48,7 +48,7 @@ func (p *Proxy) leaveCall(id string) {
 	}
 }
 
-// chat serves a chat completion in a session. The session admits the call before its body is read,
+// chat serves a call of a session: a chat completion, or a request that is translated into one. The session admits the call before its body is read,
 // so that a client without an open session cannot fill the memory.
 func (p *Proxy) chat(w http.ResponseWriter, r *http.Request, t *target) *refusal {
 	id := t.session.ID()
@@ -67,7 +67,7 @@ func (p *Proxy) chat(w http.ResponseWriter, r *http.Request, t *target) *refusal
 	if a.Number() > p.limits.Calls {
 		return &refusal{http.StatusForbidden, "too_many_calls", fmt.Sprintf("this session has made %d calls, the limit", p.limits.Calls)}
 	}
-	c := &chatCall{p: p, w: w, client: r.Context(), session: id, share: share, admission: a, x: exchange{p: p}}
+	c := &chatCall{p: p, w: w, client: r.Context(), dialect: t.dialect(), session: id, share: share, admission: a, x: exchange{p: p}}
 	defer c.end()
 	if bad := c.read(ctx, r); bad != nil {
 		return bad
@@ -149,13 +149,16 @@ func (c *chatCall) read(ctx context.Context, r *http.Request) *refusal {
 	if bad != nil {
 		return bad
 	}
-	body = slices.Clone(body)
 	c.call = session.Call{Call: *newCall(openai{}), Tools: -1, Retry: retryOf(r.Header)}
+	if body, bad = c.chatBody(body); bad != nil {
+		return bad
+	}
 	var err error
 	if c.q, err = parseChat(desk.s, body); err != nil {
 		p.unread("malformed")
 		return &refusal{http.StatusBadRequest, "bad_request", "the body is not a chat completion: " + strings.TrimPrefix(err.Error(), "proxy: ")}
 	}
+	c.streams = c.streams || c.q.streamed
 	c.call.Sampling = c.q.sampled(&p.cfg.Set)
 	c.x.chain = chain{seedHash}
 	for _, b := range []byte(c.session) {

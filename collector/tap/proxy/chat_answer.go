@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/rollout-rl/rollout/collector/session"
+	"github.com/rollout-rl/rollout/collector/tap/translate"
 )
 
 // respond changes the answer and passes it to the client.
@@ -40,16 +41,30 @@ func (c *chatCall) fail(bad *refusal) {
 	}
 	if !c.headed {
 		if c.client.Err() == nil {
-			bad.send(c.w)
+			bad.send(c.w, c.dialect)
 		}
 		return
 	}
-	c.abort(bad.text())
+	c.abort(bad)
 }
 
 // abort sends an error as an event and cuts off the answer.
-func (c *chatCall) abort(text []byte) {
-	c.out = append(append(append(c.out, "data: "...), text...), "\n\n"...)
+func (c *chatCall) abort(bad *refusal) {
+	if c.reply != nil {
+		c.out = c.reply.Failed(c.out, bad.translated())
+	} else {
+		c.append(bad.text(nil))
+	}
+	c.cutOff()
+}
+
+// append appends an event with the data to c.out.
+func (c *chatCall) append(data []byte) {
+	c.out = append(append(append(c.out, "data: "...), data...), "\n\n"...)
+}
+
+// cutOff writes the events in c.out and ends the connection.
+func (c *chatCall) cutOff() {
 	_ = c.flush() // the answer is cut off anyway
 	panic(http.ErrAbortHandler)
 }
@@ -63,15 +78,26 @@ func (c *chatCall) refusal(a engineAnswer) {
 		c.fail(refused(err))
 		return
 	}
+	body, reply := a.body, c.reply
+	var e *translate.Error
+	if reply != nil {
+		e = engineError(a.res.StatusCode, a.body)
+		body = c.dialect.Error(e)
+	}
 	if !c.headed {
-		_ = c.write(a.res, a.body) // an error means that the client disconnected
+		_ = c.write(a.res, body) // an error means that the client disconnected
 		return
 	}
-	text := bytes.ReplaceAll(a.body, []byte("\n"), []byte(" "))
-	if !bytes.Contains(text, []byte(`"error"`)) || !bytes.HasPrefix(text, []byte("{")) {
-		text = (&refusal{a.res.StatusCode, strconv.Itoa(a.res.StatusCode), "the engine answered: " + string(text[:min(len(text), 1<<10)])}).text()
+	if reply != nil {
+		c.out = reply.Failed(c.out, e)
+		c.cutOff()
 	}
-	c.abort(text)
+	body = bytes.ReplaceAll(body, []byte("\n"), []byte(" "))
+	if !bytes.Contains(body, []byte(`"error"`)) || !bytes.HasPrefix(body, []byte("{")) {
+		body = (&refusal{a.res.StatusCode, strconv.Itoa(a.res.StatusCode), "the engine answered: " + string(body[:min(len(body), 1<<10)])}).text(nil)
+	}
+	c.append(body)
+	c.cutOff()
 }
 
 // head copies the header of the engine's answer.
@@ -127,16 +153,17 @@ func (c *chatCall) flush() error {
 // document passes a whole answer to the client, as a stream if the client wants one.
 func (c *chatCall) document(a engineAnswer) {
 	c.reader = newReader(openai{}, false)
-	if c.q.streamed {
+	rewrites := c.streams || c.reply != nil
+	if rewrites {
 		c.view.parts = newDocument()
 	}
 	_, err := c.parse(a.body)
-	if err != nil && c.q.streamed {
+	if err != nil && rewrites {
 		c.fail(&refusal{http.StatusBadGateway, "malformed", "the engine's answer is not a chat completion"})
 		return
 	}
 	body := a.body
-	if !c.q.streamed && err == nil {
+	if err == nil && !rewrites {
 		body = c.view.append(make([]byte, 0, len(body)))
 	}
 	if err := c.record(false); err != nil {
@@ -144,13 +171,24 @@ func (c *chatCall) document(a engineAnswer) {
 		return
 	}
 	_ = c.deliver(func() error { // an error means that the client disconnected
-		if !c.q.streamed {
-			return c.write(a.res, body)
+		switch {
+		case c.streams:
+			c.begin()
+			c.out = c.events(c.out)
+			return c.flush()
+		case c.reply != nil:
+			body = c.reply.Whole(nil, c.answer())
 		}
-		c.begin()
-		c.out = append(c.view.parts.events(c.out, c.view.usage), "data: [DONE]\n\n"...)
-		return c.flush()
+		return c.write(a.res, body)
 	})
+}
+
+// events appends the answer as the events of a stream.
+func (c *chatCall) events(dst []byte) []byte {
+	if c.reply != nil {
+		return c.reply.Events(dst, c.answer())
+	}
+	return append(c.view.parts.events(dst, c.view.usage), "data: [DONE]\n\n"...)
 }
 
 // parse parses a whole answer, or the data of an event. After an error, the client gets it unchanged.
@@ -276,5 +314,5 @@ func (c *chatCall) recover() {
 	if c.headed {
 		panic(http.ErrAbortHandler)
 	}
-	(&refusal{http.StatusInternalServerError, "panic", "internal error in the tap"}).send(c.w)
+	(&refusal{http.StatusInternalServerError, "panic", "internal error in the tap"}).send(c.w, c.dialect)
 }

@@ -15,16 +15,20 @@ import (
 
 	"github.com/rollout-rl/rollout/collector/session"
 	"github.com/rollout-rl/rollout/collector/session/store"
+	"github.com/rollout-rl/rollout/collector/tap/translate"
 )
 
-// A chatCall is a chat completion in a session. Sessions in the package comment lists the methods in the
+// A chatCall is a chat completion in a session, or a request that is translated into one. Sessions in the package comment lists the methods in the
 // order of their calls.
 type chatCall struct {
 	p         *Proxy
 	w         http.ResponseWriter
-	client    context.Context // ends when the client disconnects
-	x         exchange        // sends the request, and accounts for memory
+	client    context.Context   // ends when the client disconnects
+	x         exchange          // sends the request, and accounts for memory
+	dialect   translate.Dialect // nil for a chat completion
+	reply     translate.Reply   // nil for a chat completion
 	q         *chatRequest
+	streams   bool          // the client wants a stream
 	req       *http.Request // the request to the engine
 	header    http.Header   // the header of req without the headers that ask for ids
 	admission *store.Admission
@@ -87,7 +91,7 @@ func (c *chatCall) fit(e *engine, a *ability) error {
 	}
 	c.x.body = &payload{parts: c.q.parts(&c.p.cfg.Set, a, c.model, c.splices)}
 	c.req.ContentLength = c.x.body.size()
-	c.whole.Store(c.q.streamed && a.mode == modeWhole)
+	c.whole.Store(c.streams && (c.reply != nil || a.mode == modeWhole))
 	c.req.Header = c.header
 	if a.mode == modeHeader {
 		c.req.Header = c.header.Clone()
@@ -107,7 +111,7 @@ type engineAnswer struct {
 // send sends the request. It returns when a stream begins or when another answer is complete.
 // Meanwhile, it keeps a client alive that wants a stream.
 func (c *chatCall) send(ctx context.Context) engineAnswer {
-	if !c.q.streamed {
+	if !c.streams {
 		return c.fetch()
 	}
 	done := make(chan engineAnswer, 1)
@@ -125,7 +129,7 @@ func (c *chatCall) send(ctx context.Context) engineAnswer {
 		case <-wait.C:
 			if ctx.Err() == nil && c.whole.Load() {
 				c.begin()
-				c.out = append(c.out, ": the engine is working\n\n"...)
+				c.keepAlive()
 				_ = c.flush() // if the client has disconnected, ctx ends
 			}
 			wait.Reset(c.p.limits.KeepAlive)

@@ -78,6 +78,8 @@
 //	POST /r                        begins a session: {"task": {"id", "prompt", "answer", "metadata"}},
 //	                               all optional. 201: {"key", "id", "path": "/r/KEY"}
 //	POST /r/KEY/…/chat/completions a call of the session. The part between KEY and the end is ignored
+//	POST /r/KEY/…/responses        the same in OpenAI's Responses API, and
+//	POST /r/KEY/…/messages         in Anthropic's Messages API: see Translated calls
 //	GET  /r/KEY/…/models           one model, ModelName, with the context length of the engines; also
 //	                               …/api/v0/models (LM Studio), …/props (llama.cpp), …/health
 //	POST /r/KEY/end?wait=true      seals the session: {"reward", "metadata", "final_text"}, all
@@ -95,7 +97,7 @@
 // A session call has its own path through the proxy, because it must be recorded:
 //
 //	chat               refuses floods and sealed sessions, before the body is read
-//	read               reads the body within a minute, and parses it
+//	read               reads the body within a minute, translates it (translated.go), and parses it
 //	splice             finds the messages to replace, if Config.Continuity is set
 //	roundTripper       selects the engine; all calls of a session prefer the same engine
 //	  prepare          changes the request for this engine; trial finds out what it supports
@@ -220,6 +222,14 @@
 // all sessions need more, the least recently used sessions are forgotten. After a restart, the proxy
 // knows only the answers since the restart. An answer that the proxy has forgotten cannot raise a
 // doubt.
+//
+// # Translated calls
+//
+// A request in another API becomes a chat completion (package collector/tap/translate) before the proxy
+// does anything else with it. The record contains the messages of the chat completion, and Dialect is the
+// name of the API. The engine is always asked for a whole answer. If the client wants a stream, the proxy
+// makes it from the whole answer, as in the last row above. While the client waits, it gets events of its
+// API instead of comments. Errors have the form of the API.
 //
 // # To add a dialect
 //

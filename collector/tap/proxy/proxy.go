@@ -94,7 +94,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t := p.targetOf(r)
 	switch {
 	case t == nil && !p.allowed(r):
-		errToken.send(w)
+		errToken.send(w, nil)
 		return
 	case t == nil && p.cfg.Pages != nil && strings.HasPrefix(path, "/tap/"):
 		p.cfg.Pages.ServeHTTP(w, r)
@@ -102,7 +102,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !p.enter(t != nil && t.ending()):
 		p.count(func(s *Stats) { s.Refused++ })
 		w.Header().Set("Connection", "close")
-		errDraining.send(w)
+		errDraining.send(w, t.dialect())
 		return
 	}
 	defer p.leave()
@@ -116,7 +116,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.relay(w, r)
 	}
 	if bad != nil {
-		bad.send(w)
+		bad.send(w, t.dialect())
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector/session"
 	"github.com/rollout-rl/rollout/collector/session/store"
+	"github.com/rollout-rl/rollout/collector/tap/translate"
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
@@ -30,6 +31,15 @@ type target struct {
 	named   bool   // whether the key is in the path
 }
 
+// dialect returns the API of the request, or nil if it is not translated.
+func (t *target) dialect() translate.Dialect {
+	if t == nil {
+		return nil
+	}
+	_, d := apiOf(t.path)
+	return d
+}
+
 // ending reports whether the request ends the session.
 func (t *target) ending() bool { return t.named && t.path == "/end" }
 
@@ -42,7 +52,7 @@ func (p *Proxy) targetOf(r *http.Request) *target {
 	if rest, ok := strings.CutPrefix(path, prefix+"/"); ok {
 		key, path, _ := strings.Cut(rest, "/")
 		x, err := p.cfg.Sessions.Session(session.Key(key))
-		return &target{x, err, "/" + path, true}
+		return &target{session: x, err: err, path: "/" + path, named: true}
 	}
 	var t *target
 	for _, given := range credentials(r) {
@@ -50,7 +60,7 @@ func (p *Proxy) targetOf(r *http.Request) *target {
 			continue // of the engine, or the token
 		}
 		x, err := p.cfg.Sessions.Session(session.Key(given))
-		if t = (&target{x, err, path, false}); err == nil {
+		if t = (&target{session: x, err: err, path: path}); err == nil {
 			return t
 		}
 	}
@@ -114,16 +124,23 @@ type refusal struct {
 
 func (e *refusal) Error() string { return e.why }
 
-// text returns the error in the form of OpenAI's API.
-func (e *refusal) text() []byte {
+// text returns the error in the form of a dialect, or of OpenAI's Chat Completions API.
+func (e *refusal) text(form translate.Dialect) []byte {
+	if form != nil {
+		return form.Error(e.translated())
+	}
 	code := string(quoted(e.code))
 	return []byte(`{"error":{"message":` + string(quoted("rollout tap: "+e.why)) + `,"type":` + code + `,"code":` + code + `}}`)
+}
+
+func (e *refusal) translated() *translate.Error {
+	return &translate.Error{Status: e.status, Code: e.code, Message: "rollout tap: " + e.why}
 }
 
 // refusedTime is how long the body of a refused request can take to arrive.
 const refusedTime = 5 * time.Second
 
-func (e *refusal) send(w http.ResponseWriter) {
+func (e *refusal) send(w http.ResponseWriter, form translate.Dialect) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	switch e.status {
@@ -135,7 +152,7 @@ func (e *refusal) send(w http.ResponseWriter) {
 	// Before the server sends the answer, it reads the rest of the request body if that is short.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusedTime))
 	w.WriteHeader(e.status)
-	_, _ = w.Write(append(e.text(), '\n')) // an error means that the client disconnected
+	_, _ = w.Write(append(e.text(form), '\n')) // an error means that the client disconnected
 }
 
 var (
@@ -177,15 +194,18 @@ func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, t *target) 
 		return refused(t.err)
 	}
 	path, post := t.path, r.Method == http.MethodPost
+	api, _ := apiOf(path)
 	switch {
 	case t.ending() && post:
 		return p.endSession(w, r, t.session)
-	case post && strings.HasSuffix(path, "/chat/completions"):
+	case post && strings.HasSuffix(path, countSuffix):
+		return p.countTokens()
+	case post && api:
 		return p.chat(w, r, t)
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		return p.sessionPage(w, r, path)
 	}
-	return &refusal{http.StatusNotFound, "not_found", "a session serves POST …/chat/completions, GET …/models and POST " + prefix + "/KEY/end; configure the client for OpenAI's Chat Completions API"}
+	return &refusal{http.StatusNotFound, "not_found", "a session serves POST …/chat/completions, …/responses and …/messages, GET …/models, and POST " + prefix + "/KEY/end"}
 }
 
 // decode decodes the body of a request about a session into v. An empty body leaves v unchanged.

@@ -1,0 +1,150 @@
+package proxy
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rollout-rl/rollout/collector/tap/translate"
+	"github.com/rollout-rl/rollout/collector/tap/translate/messages"
+)
+
+// apis contains the APIs of a session's calls, by the end of the path. A chat completion is not
+// translated.
+var apis = []struct {
+	path    string
+	dialect translate.Dialect
+}{
+	{"/chat/completions", nil},
+	{"/messages", messages.Dialect{}},
+}
+
+// apiOf returns the API that a path belongs to.
+func apiOf(path string) (ok bool, d translate.Dialect) {
+	path = strings.TrimSuffix(path, countSuffix)
+	for _, a := range apis {
+		if strings.HasSuffix(path, a.path) {
+			return true, a.dialect
+		}
+	}
+	return false, nil
+}
+
+// countSuffix is the end of the path at which Anthropic's API counts the tokens of a request.
+const countSuffix = "/count_tokens"
+
+// countTokens serves …/messages/count_tokens.
+func (p *Proxy) countTokens() *refusal {
+	return &refusal{http.StatusNotFound, "not_found", "the tap cannot count tokens, because it has no tokenizer"}
+}
+
+// chatBody returns the chat completion for the body of the client's request. The result does not share
+// memory with body.
+func (c *chatCall) chatBody(body []byte) ([]byte, *refusal) {
+	if c.dialect == nil {
+		return slices.Clone(body), nil
+	}
+	var call *translate.Call
+	err := errPanic
+	c.p.guard("request", func() { call, err = c.dialect.Request(body) })
+	if err != nil {
+		c.p.unread("malformed")
+		if e, ok := errors.AsType[*translate.Error](err); ok {
+			return nil, &refusal{e.Status, e.Code, e.Message}
+		}
+		return nil, &refusal{http.StatusInternalServerError, "panic", err.Error()}
+	}
+	c.call.Dialect, c.reply, c.streams = c.dialect.Name(), call.Reply, call.Streamed
+	return call.Chat, c.reserve(int64(len(call.Chat)))
+}
+
+// keepAlive appends an event or a comment that keeps the client waiting to c.out.
+func (c *chatCall) keepAlive() {
+	if c.reply != nil {
+		c.out = c.reply.Waiting(c.out)
+		return
+	}
+	c.out = append(c.out, ": the engine is working\n\n"...)
+}
+
+// answer returns the whole answer in the form that a dialect needs. The call has been recorded.
+func (c *chatCall) answer() *translate.Answer {
+	t := &c.call.Call
+	a := &translate.Answer{
+		ID: c.session[:16] + "_" + strconv.Itoa(c.admission.Number()), Model: c.view.name(), Created: t.Began.Unix(), Finish: t.Finish,
+		PromptTokens: int64(max(0, t.PromptTokens)), OutputTokens: int64(max(0, t.OutputTokens)), Cached: int64(max(0, t.Cached)),
+	}
+	if len(c.view.parts.choices) == 0 {
+		return a
+	}
+	choice := c.view.parts.choices[0]
+	m := &choice.message
+	a.Content, a.Refusal, a.Reasoning = m.content.value(), m.refusal.value(), m.thoughts.value()
+	if a.Reasoning == nil {
+		a.Reasoning = m.reasoning.value()
+	}
+	for _, stop := range []string{"stop_reason", "matched_stop"} { // vLLM's name, and SGLang's name
+		if v := choice.members[stop]; len(v) > 0 && v[0] == '"' {
+			a.Matched = v
+		}
+	}
+	a.Calls = toolCalls(m.whole)
+	return a
+}
+
+// value returns the text as a JSON string, or nil if there is none.
+func (t *spoken) value() json.RawMessage {
+	if !t.seen {
+		return nil
+	}
+	return t.append(nil)
+}
+
+// toolCalls returns the calls in the list tool_calls of a whole answer.
+func toolCalls(list []byte) (calls []translate.ToolCall) {
+	var in []struct {
+		ID       json.RawMessage `json:"id"`
+		Function struct {
+			Name      json.RawMessage `json:"name"`
+			Arguments json.RawMessage `json:"arguments"`
+		} `json:"function"`
+	}
+	if len(list) == 0 || json.Unmarshal(list, &in) != nil {
+		return nil
+	}
+	text := func(v json.RawMessage) json.RawMessage {
+		if len(v) > 0 && v[0] == '"' {
+			return v
+		}
+		return json.RawMessage(`""`)
+	}
+	for _, t := range in {
+		calls = append(calls, translate.ToolCall{ID: text(t.ID), Name: text(t.Function.Name), Arguments: text(t.Function.Arguments)})
+	}
+	return calls
+}
+
+// engineError returns an engine's error for a client whose request was translated.
+func engineError(status int, body []byte) *translate.Error {
+	var in struct {
+		Message string `json:"message"`
+		Detail  any    `json:"detail"`
+		Error   struct {
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	_ = json.Unmarshal(body, &in) // after an error, the fields that were read count
+	e := &translate.Error{Status: status, Code: "engine_error", Message: cmp.Or(in.Error.Message, in.Message)}
+	if statesOverflow(body) {
+		e.Code = translate.CodeOverflow
+	}
+	if e.Message == "" {
+		e.Message = fmt.Sprintf("the engine answered %d: %.1024s", status, body)
+	}
+	return e
+}
