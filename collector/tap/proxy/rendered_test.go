@@ -138,7 +138,7 @@ func TestRenderedAnswers(t *testing.T) {
 		status                        int
 	}{
 		{"good", good(meta + probs("-0.5", "-1")), `"content":"Hi||"`, "", 200},
-		{"not a number", good(meta + probs("NaN", "-Infinity")), `"content":"Hi||"`, "", 200},
+		{"not a number", good(meta + probs("null", "null")), `"content":"Hi||"`, "", 200},
 		{"stop string", good(meta + `,"finish_reason":{"type":"stop","matched":"i"},"output_token_logprobs":[[-1,72,null],[-1,105,null]]`), `"content":"Hi|i|"`, "", 200},
 		{"ids in the log-probabilities only", `{"meta_info":{` + meta + probs("-1", "-2") + `}}`, `"content":"Hi||"`, "", 200},
 		{"another prompt", good(strings.Replace(meta, "3", "4", 1) + probs("-1", "-2")), `"content":"Hi||"`, "prompt_tokens", 200},

@@ -157,7 +157,12 @@ func (r *rig) post(tb testing.TB, path, body string) (int, string) {
 
 func (r *rig) call(tb testing.TB, body string) (int, string) {
 	tb.Helper()
-	return r.post(tb, "/r/"+string(r.key)+"/v1/chat/completions", body)
+	return r.callAt(tb, "/v1/chat/completions", body)
+}
+
+func (r *rig) callAt(tb testing.TB, path, body string) (int, string) {
+	tb.Helper()
+	return r.post(tb, "/r/"+string(r.key)+path, body)
 }
 
 // encode returns v as JSON.

@@ -32,41 +32,50 @@ func TestTemplates(t *testing.T) {
 		for _, dialect := range []enginesim.Dialect{enginesim.DialectVLLM, enginesim.DialectSGLangPlain} {
 			t.Run(f.template+"/"+dialect.String(), func(t *testing.T) {
 				t.Parallel()
-				m := f.model(t)
-				engine := engineOf(t, m, dialect, f.stop)
-				ours, theirs := newRig(t, engine, proxy.Config{Renderer: render.New(m)}), newRig(t, engine, proxy.Config{})
-				draw := rand.New(rand.NewPCG(uint64(n), uint64(dialect)))
-				refused := 0
-				for from := 0; from < n; from += 500 { // a session has a limit on the bytes that it keeps
-					count := min(n-from, 500)
-					bodies := make([]string, count)
-					for i := range bodies {
-						bodies[i] = encode(t, conversation(draw, f.tokenizer))
-						a, textA := ours.call(t, bodies[i])
-						b, textB := theirs.call(t, bodies[i])
-						if a != b {
-							t.Fatalf("status %d with a rendered prompt, otherwise %d: %s\n%s\n%s", a, b, bodies[i], textA, textB)
-						}
-						if a != http.StatusOK {
-							refused++
-						}
-					}
-					samePrompts(t, bodies, ours.end(t), theirs.end(t))
-					ours.begin(t)
-					theirs.begin(t)
-				}
-				paths := map[string]int{}
-				for _, c := range engine.Calls() {
-					if c.Status == http.StatusOK {
-						paths[c.Path]++
-					}
-				}
-				t.Logf("refused %d; the engine's calls: %v", refused, paths)
-				if refused > n/2 || paths[roads[dialect]] < n-refused || paths["/v1/chat/completions"] < n-refused {
-					t.Errorf("the template refused %d of %d conversations; the engine's calls: %v", refused, n, paths)
-				}
+				f.compare(t, dialect, n)
 			})
 		}
+	}
+}
+
+// compare makes n calls of each API on both roads.
+func (f *family) compare(t *testing.T, dialect enginesim.Dialect, n int) {
+	t.Helper()
+	m := f.model(t)
+	engine := engineOf(t, m, dialect, f.stop)
+	ours, theirs := newRig(t, engine, proxy.Config{Renderer: render.New(m)}), newRig(t, engine, proxy.Config{})
+	draw := rand.New(rand.NewPCG(uint64(n), uint64(dialect)))
+	refused := map[string]int{}
+	for from := 0; from < n; from += 200 { // a session keeps all calls in memory until it is read
+		var bodies []string
+		for range min(n-from, 200) {
+			asked := conversation(draw, f.tokenizer)
+			for _, api := range apis {
+				body := api.body(t, asked)
+				bodies = append(bodies, body)
+				a, textA := ours.callAt(t, api.path, body)
+				b, textB := theirs.callAt(t, api.path, body)
+				if a != b {
+					t.Fatalf("%s: status %d with a rendered prompt, otherwise %d: %s\n%s\n%s", api.name, a, b, body, textA, textB)
+				}
+				if a != http.StatusOK {
+					t.Log(api.name, body, textA)
+					refused[api.name]++
+				}
+			}
+		}
+		samePrompts(t, bodies, ours.end(t), theirs.end(t))
+		ours.begin(t)
+		theirs.begin(t)
+	}
+	paths := map[string]int{}
+	for _, c := range engine.Calls() {
+		if c.Status == http.StatusOK {
+			paths[c.Path]++
+		}
+	}
+	if len(refused) > 0 || paths[roads[dialect]] < n*len(apis) || paths["/v1/chat/completions"] < n*len(apis) {
+		t.Errorf("refused: %v; the engine's calls: %v", refused, paths)
 	}
 }
 
