@@ -5,9 +5,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/gateway"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/collector/harness"
-	"github.com/rollout-rl/rollout/collector/prompt"
 )
 
 // harness checks that the program of a harness exists, and that the engines return token ids. It does
@@ -17,14 +15,10 @@ func (d *Doctor) harness(ctx context.Context) error {
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	var m *prompt.Model
-	if d.Config.Harness.Render {
-		if m, err = model.Load("tokens.tokenizer", d.Config.Tokens.Tokenizer, d.Config.Tokens.Experimental, d.Config.Releases()); err != nil {
-			return err
-		}
-		m.Transformers = d.Config.Release()
+	if d.Config.Harness.Render && d.model == nil {
+		return nil // loadModel has reported why
 	}
-	g, err := gateway.New(ctx, d.Config, m)
+	g, err := gateway.New(ctx, d.Config, d.model)
 	if err != nil {
 		return err
 	}
