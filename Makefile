@@ -109,7 +109,7 @@ letta: ## install the Letta servers LETTA (0.16.7 and 0.16.8) with PostgreSQL in
 	.ci/letta.sh $(LETTA)
 
 .PHONY: harnesses
-harnesses: ## install published agent harnesses and the OpenAI SDKs into .build/harness (1.5 GB); exit status 75 if their packages are not available
+harnesses: ## install published agent harnesses and the SDKs of OpenAI and Anthropic into .build/harness (1.5 GB); exit status 75 if their packages are not available
 	.ci/harnesses.sh
 
 .PHONY: e2e-letta

@@ -2,7 +2,7 @@
 # Runs the published agent harnesses with their presets against a scripted engine, without a network:
 # every scenario, with and without continuity, and 64 sessions at once in a run that is killed and
 # resumed. Compares every row with the engine's log, and the numbers of rows with
-# cmd/rollout/testdata/harnesses.txt. Runs the official OpenAI SDKs through the tap, and the commands of
+# cmd/rollout/testdata/harnesses.txt. Runs the official SDKs through the tap, and the commands of
 # the README's section "Any agent". Keeps the output of all tests in .build/e2e-harness.log, or in
 # TEST_LOG.
 # SHORT=1, as in .ci/run, runs the SDKs and two harnesses once, one with the dialect of each engine.
@@ -29,9 +29,9 @@ if [ -n "${UPDATE:-}" ]; then
   tests='^TestHarnesses$' packages=./cmd/rollout
   set -- "$@" -update
 fi
-# The SDKs are in mini-swe-agent and openai.
+# The SDKs are in mini-swe-agent, openai and anthropic.
 # shellcheck disable=SC2086 # a list
-.ci/harnesses.sh ${HARNESSES:+$HARNESSES mini-swe-agent openai} || cannot $?
+.ci/harnesses.sh ${HARNESSES:+$HARNESSES mini-swe-agent openai anthropic} || cannot $?
 
 exec=()
 if unshare --map-root-user --net -- sh -c 'ip link set lo up' 2>/dev/null; then

@@ -2,8 +2,8 @@
 # Installs published agent harnesses into .build/harness, or into the folder in ROLLOUT_HARNESS, only
 # from packages of PyPI and npm. The tests run them against a scripted engine.
 # The commands are in .build/harness/bin: letta, opencode, qwen, pi, mini, and node (Node.js 24).
-# The OpenAI SDK for Python is in .build/harness/mini-swe-agent, the SDK for JavaScript in
-# .build/harness/openai.
+# The SDKs of OpenAI and Anthropic for Python are in .build/harness/mini-swe-agent, the SDKs for
+# JavaScript in .build/harness/openai and .build/harness/anthropic.
 # Arguments are the names of harnesses; without an argument, the script installs all of them.
 # .ci/harnesses pins every package by a hash. A harness is installed again after a change of its pins
 # or of this file. An installed harness needs no network.
@@ -13,7 +13,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-all='letta-code opencode qwen-code pi mini-swe-agent openai'
+all='letta-code opencode qwen-code pi mini-swe-agent openai anthropic'
 # shellcheck disable=SC2086 # a list
 [ $# -gt 0 ] || set -- $all
 say() { echo "harnesses: $*" >&2; }
@@ -102,6 +102,7 @@ install_qwen-code() {
 }
 install_pi() { from_npm pi; command_of "$home/pi/node_modules/.bin/pi"; }
 install_openai() { from_npm openai; }
+install_anthropic() { from_npm anthropic; }
 
 # install installs one harness unless it is up to date. It runs in a subshell that holds a lock.
 install() (

@@ -86,6 +86,8 @@ The model calls tools in two answers and then gives a final answer. Options of t
   compact    arguments without spaces, so most harnesses change their form
   numbers    a number in another form than JavaScript prints
   answer=N   the number in the final answer (default 42)
+  remember   the first call commits the number to the memory of a Letta Code agent
+  recall     the number in the final answer comes from the prompt
 
 A fault happens to answer N, once or times=K times:
 

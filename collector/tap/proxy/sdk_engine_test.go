@@ -23,6 +23,8 @@ type sdkEngine struct {
 type sdkAnswer struct {
 	name, text, reasoning, finish string
 	calls                         []string // the arguments of each tool call
+	tools                         []string // the name of each tool call; nil means weather
+	number                        string   // before the number of a tool call in its id
 	piece                         int      // the number of characters of a token; 0 means 5
 	seed                          uint64   // of the sizes of the writes to a stream
 }
@@ -130,12 +132,22 @@ func (a sdkAnswer) tokens() []string {
 		all = append(all, `{"content":`+quoted(p)+`}`)
 	}
 	for i, args := range a.calls {
-		all = append(all, fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":"call_%d","type":"function","function":{"name":"weather","arguments":""}}]}`, i, i))
+		all = append(all, fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":%q,"type":"function","function":{"name":"weather","arguments":""}}]}`, i, a.id(i)))
 		for _, p := range a.pieces(args) {
 			all = append(all, fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":%s}}]}`, i, quoted(p)))
 		}
 	}
 	return append(all, `{}`) // the end-of-turn token
+}
+
+// id returns the id of a tool call.
+func (a sdkAnswer) id(i int) string { return "call_" + a.number + strconv.Itoa(i) }
+
+func (a sdkAnswer) tool(i int) string {
+	if a.tools == nil {
+		return "weather"
+	}
+	return a.tools[i]
 }
 
 func quoted(text string) string {
@@ -163,7 +175,7 @@ func (a sdkAnswer) whole(w http.ResponseWriter, ids, logprobs bool) {
 	if len(a.calls) > 0 {
 		var calls []string
 		for i, args := range a.calls {
-			calls = append(calls, fmt.Sprintf(`{"id":"call_%d","type":"function","function":{"name":"weather","arguments":%s}}`, i, quoted(args)))
+			calls = append(calls, fmt.Sprintf(`{"id":%q,"type":"function","function":{"name":%q,"arguments":%s}}`, a.id(i), a.tool(i), quoted(args)))
 		}
 		message += `,"tool_calls":[` + strings.Join(calls, ",") + `]`
 	}

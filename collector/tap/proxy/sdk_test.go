@@ -17,8 +17,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
-// An sdkClient is a program that makes calls with an official OpenAI SDK. Its arguments are a base
-// URL, a key and a file of calls.
+// An sdkClient is a program that makes calls with the official SDKs. Its arguments are a base URL, a
+// key and a file of calls.
 type sdkClient struct {
 	name    string
 	command []string
@@ -29,15 +29,15 @@ func sdkClients(tb testing.TB) []sdkClient {
 	tb.Helper()
 	home := os.Getenv("ROLLOUT_HARNESS")
 	if home == "" {
-		tb.Skip("the OpenAI SDKs are not installed: make e2e-harness installs them and runs this test, also with SHORT=1, as in .ci/run")
+		tb.Skip("the SDKs are not installed: make e2e-harness installs them and runs this test, also with SHORT=1, as in .ci/run")
 	}
 	clients := []sdkClient{
 		{"Python", []string{filepath.Join(home, "mini-swe-agent/bin/python"), "testdata/sdk/client.py"}},
-		{"JavaScript", []string{filepath.Join(home, "bin/node"), "testdata/sdk/client.mjs", filepath.Join(home, "openai/node_modules/openai")}},
+		{"JavaScript", []string{filepath.Join(home, "bin/node"), "testdata/sdk/client.mjs", home}},
 	}
-	for _, c := range clients {
-		if _, err := os.Stat(c.command[0]); err != nil {
-			tb.Fatalf("the OpenAI SDK for %s is not installed: run make harnesses (%v)", c.name, err)
+	for i, needed := range []string{clients[0].command[0], filepath.Join(home, "anthropic/node_modules")} {
+		if _, err := os.Stat(needed); err != nil {
+			tb.Fatalf("the SDKs for %s are not installed: run make harnesses (%v)", clients[i].name, err)
 		}
 	}
 	return clients
@@ -46,7 +46,12 @@ func sdkClients(tb testing.TB) []sdkClient {
 // An sdkCall is a call that the clients make (see testdata/sdk/client.py).
 type sdkCall struct {
 	Name    string         `json:"name"`
+	API     string         `json:"api,omitempty"`
+	Base    string         `json:"base,omitempty"`
+	Key     string         `json:"key,omitempty"`
 	Body    map[string]any `json:"body"`
+	Turns   [][]any        `json:"turns,omitempty"`
+	Result  string         `json:"result"`
 	Helper  bool           `json:"helper"`
 	Retries int            `json:"retries"`
 }
@@ -92,6 +97,20 @@ func sdkCalls() []sdkCall {
 	return calls
 }
 
+// callsFile writes calls to a file for a client.
+func callsFile(tb testing.TB, calls []sdkCall) string {
+	tb.Helper()
+	text, err := json.Marshal(calls)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	file := filepath.Join(tb.TempDir(), "calls.json")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	return file
+}
+
 // results runs a client and returns the lines that it prints.
 func (c sdkClient) results(tb testing.TB, base, key, calls string) [][]byte {
 	tb.Helper()
@@ -109,14 +128,7 @@ func (c sdkClient) results(tb testing.TB, base, key, calls string) [][]byte {
 // of a line, or nil.
 func sameForSDKs(t *testing.T, calls []sdkCall, direct, tapped, key string, part func(line []byte) []byte) {
 	t.Helper()
-	text, err := json.Marshal(calls)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "calls.json")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := callsFile(t, calls)
 	for _, c := range sdkClients(t) {
 		want, got := c.results(t, direct, "none", file), c.results(t, tapped, key, file)
 		if len(want) != len(calls)+1 || len(got) != len(want) {

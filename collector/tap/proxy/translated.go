@@ -12,6 +12,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector/tap/translate"
 	"github.com/rollout-rl/rollout/collector/tap/translate/messages"
+	"github.com/rollout-rl/rollout/collector/tap/translate/responses"
 )
 
 // apis contains the APIs of a session's calls, by the end of the path. A chat completion is not
@@ -21,7 +22,9 @@ var apis = []struct {
 	dialect translate.Dialect
 }{
 	{"/chat/completions", nil},
+	{"/responses", responses.Dialect{}},
 	{"/messages", messages.Dialect{}},
+	{"/responses", responses.Dialect{}},
 }
 
 // apiOf returns the API that a path belongs to.

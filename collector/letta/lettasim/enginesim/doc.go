@@ -72,6 +72,8 @@
 //	compact    arguments are printed without spaces, so the next prompt differs from the sampled ids
 //	numbers    calls set the parameter timeout of a tool to 60000.0. JavaScript prints 60000
 //	answer=N   the number in the final answer (default 42)
+//	remember   the first call commits the number to the memory of an agent of Letta Code
+//	recall     the number in the final answer comes from the messages; without one, it is "unknown"
 //
 // A fault happens to one answer, given by its number from 1:
 //

@@ -84,7 +84,7 @@ func (t *turn) after(fault string, r reply) reply {
 func (t *turn) cutAfter() int { return max(1, t.int("after", 3)) }
 
 // options are the parameters that the script harness knows, except faults.
-var options = strings.Fields("seed step of calls parallel subagent think long unicode compact numbers answer after ms times")
+var options = strings.Fields("seed step of calls parallel subagent think long unicode compact numbers answer remember recall after ms times")
 
 // unknown returns the message about a parameter that the script does not know, or "".
 func (t *turn) unknown() string {

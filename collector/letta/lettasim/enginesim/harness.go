@@ -187,6 +187,8 @@ func (t *turn) work(k int) string {
 		for i := range t.int("calls", 2) {
 			calls = append(calls, t.shell(k, fmt.Sprintf("echo %s-%c > %[1]s-%[2]c.txt && cat %[1]s-%[2]c.txt", t.note(k), 'a'+i)))
 		}
+	case k == first && t.has("remember"):
+		calls = append(calls, t.shell(k, fmt.Sprintf(remember, t.note(k), t.answer())))
 	case k == first:
 		calls = append(calls, t.shell(k, fmt.Sprintf("echo %s > %[1]s.txt", t.note(k))))
 	default:
@@ -200,6 +202,25 @@ func (t *turn) work(k int) string {
 	}
 	return said + strings.Join(calls, "\n")
 }
+
+// remember is a command that commits the answer to the memory of an agent of Letta Code. The prompts of
+// later conversations contain the file. The command also writes the note.
+const remember = `echo %s > %[1]s.txt; cd "${MEMORY_DIR:?}" && ` +
+	`printf '%%s\n' --- 'name: Notes' 'description: What I was told' --- 'The answer is %s.' > notes.md && ` +
+	`git add notes.md && git commit -m 'Add a note'`
+
+// answer returns the answer of the task. With the option recall, it comes from the messages.
+func (t *turn) answer() string {
+	if !t.has("recall") {
+		return cmp.Or(t.Params["answer"], "42")
+	}
+	if m := recalled.FindStringSubmatch(t.text); m != nil {
+		return m[1]
+	}
+	return "unknown"
+}
+
+var recalled = regexp.MustCompile(`The answer is (\d+)`)
 
 // shell returns a call of the request's tool for commands, or of its tool for files.
 func (t *turn) shell(k int, command string) string {
@@ -232,7 +253,7 @@ const submitWord = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 
 // final returns the last answer: a text, or a call of the tool with which the harness ends a run.
 func (t *turn) final(k int) string {
-	said := fmt.Sprintf("The notes are written, %%word%% %%n%% (%s). The answer is %s.", t.note(k), cmp.Or(t.Params["answer"], "42"))
+	said := fmt.Sprintf("The notes are written, %%word%% %%n%% (%s). The answer is %s.", t.note(k), t.answer())
 	if strings.Contains(t.text, submitWord) {
 		if call := t.shell(k, fmt.Sprintf("echo %s && echo %s", submitWord, t.note(k))); call != "" {
 			return said + "\n" + call

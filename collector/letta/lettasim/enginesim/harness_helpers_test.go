@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -32,6 +33,7 @@ type harness struct {
 	stream   bool
 	reasons  bool // put reasoning into the history
 	dir      string
+	env      []string // more variables of commands
 	messages []json.RawMessage
 	answers  []outcome
 	statuses []int
@@ -126,7 +128,7 @@ func (h *harness) use(t *testing.T, name, arguments string) string {
 	switch name {
 	case "bash", "run_shell_command":
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", args["command"].(string))
-		cmd.Dir = h.dir
+		cmd.Dir, cmd.Env = h.dir, append(os.Environ(), h.env...)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v: %s", args["command"], err, out)

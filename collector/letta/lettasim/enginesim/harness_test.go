@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -213,6 +215,31 @@ func TestCutBeforeDone(t *testing.T) {
 	c := s.Calls()[0]
 	if status != http.StatusOK || bytes.Contains(raw, []byte("[DONE]")) || c.Complete || c.Listed != len(c.OutputIDs) {
 		t.Errorf("%d, complete %t, %d of %d: %s", status, c.Complete, c.Listed, len(c.OutputIDs), raw)
+	}
+}
+
+// TestRecall: an agent without calls answers with the number that another one wrote to its memory, and
+// with no number if the messages do not contain one.
+func TestRecall(t *testing.T) {
+	t.Parallel()
+	s := small(t, enginesim.Config{})
+	h := newHarness(t, s, opencodeTools, enginesim.Marker(1, "remember", "answer=57"), false)
+	h.env = []string{"MEMORY_DIR=" + h.dir}
+	if err := os.WriteFile(filepath.Join(h.dir, "git"), []byte("#!/bin/sh\necho git $1\n"), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	h.env = append(h.env, "PATH="+h.dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	h.run(t)
+	note, err := os.ReadFile(filepath.Join(h.dir, "notes.md"))
+	if history := fmt.Sprintf("%s", h.messages); err != nil || !strings.Contains(history, `git add\ngit commit\n`) {
+		t.Errorf("%v: the note was not committed: %s", err, history)
+	}
+	for text, want := range map[string]string{string(note): "57", "": "unknown"} {
+		h := newHarness(t, s, opencodeTools, text+enginesim.Marker(2, "calls=0", "recall"), true)
+		h.run(t)
+		if len(h.answers) != 1 || !strings.HasSuffix(h.answers[0].content, "The answer is "+want+".") {
+			t.Errorf("with the memory %q, the answers are %+v, want %s", text, h.answers, want)
+		}
 	}
 }
 

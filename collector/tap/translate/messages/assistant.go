@@ -26,9 +26,7 @@ func (p *parser) assistant() {
 		p.raw(`,"tool_calls":[`)
 		for _, c := range p.calls {
 			p.comma()
-			p.raw(`{"id":` + c.id)
-			p.raw(`,"type":"function","function":{"name":` + c.name)
-			p.raw(`,"arguments":`)
+			p.raw(`{"id":`, c.id, `,"type":"function","function":{"name":`, c.name, `,"arguments":`)
 			if text := wrapped(c.input); text != "" {
 				p.raw(text)
 			} else {

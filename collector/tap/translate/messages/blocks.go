@@ -186,9 +186,7 @@ func (p *parser) toolResult() {
 		return
 	}
 	p.comma()
-	p.raw(`{"role":"tool","tool_call_id":`)
-	p.raw(id)
-	p.raw(`,"content":`)
+	p.raw(`{"role":"tool","tool_call_id":`, id, `,"content":`)
 	p.joined()
 	p.raw("}")
 }
@@ -199,9 +197,7 @@ func (p *parser) flush(role string) {
 		return
 	}
 	p.comma()
-	p.raw(`{"role":"`)
-	p.raw(role)
-	p.raw(`","content":`)
+	p.raw(`{"role":"`, role, `","content":`)
 	for _, x := range p.pieces {
 		if x.text == "" {
 			p.parts()
@@ -229,16 +225,13 @@ func (p *parser) parts() {
 		p.comma()
 		switch {
 		case x.text != "":
-			p.raw(`{"type":"text","text":` + x.text + "}")
-			continue
+			p.raw(`{"type":"text","text":`, x.text, "}")
 		case x.url != "":
-			p.raw(`{"type":"image_url","image_url":{"url":` + x.url)
+			p.raw(`{"type":"image_url","image_url":{"url":`, x.url, "}}")
 		default:
-			p.raw(`{"type":"image_url","image_url":{"url":"data:`)
-			p.raw(x.media[1:len(x.media)-1] + ";base64,")
-			p.raw(x.data[1:])
+			media := x.media[1 : len(x.media)-1]
+			p.raw(`{"type":"image_url","image_url":{"url":"data:`, media, ";base64,", x.data[1:], "}}")
 		}
-		p.raw("}}")
 	}
 	p.raw("]}")
 	p.pieces = p.pieces[:0]

@@ -24,7 +24,8 @@
 //
 // The input of a tool_use block is an object, but a model can write anything. If the arguments are not
 // an unambiguous JSON object, the input is {"_arguments":"…"} with the text of the arguments. A request
-// with this input gets the text back. Clients report the unknown parameter to the model.
+// with this input gets the text back. Clients report the unknown parameter to the model. The echo of an
+// object lacks only the white space around it.
 //
 // The ids of tool calls stay the same, because some chat templates print them.
 //

@@ -93,7 +93,12 @@ func (p *parser) need(value, name string) {
 	}
 }
 
-func (p *parser) raw(text string) { p.out = append(p.out, text...) }
+// raw appends texts to out.
+func (p *parser) raw(texts ...string) {
+	for _, t := range texts {
+		p.out = append(p.out, t...)
+	}
+}
 
 // member begins a member of the object in out.
 func (p *parser) member(name string) {

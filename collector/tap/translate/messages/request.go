@@ -100,7 +100,7 @@ func (p *parser) request() {
 		}
 	})
 	p.raw("}")
-	if len(p.system) > 0 && p.chatAt > 0 {
+	if p.s.Err() == nil && len(p.system) > 0 && p.chatAt > 0 {
 		system := append([]byte(nil), `{"role":"system","content":`...)
 		system = append(join(system, p.system), "},"...)
 		p.out = slices.Insert(p.out, p.chatAt, system...)

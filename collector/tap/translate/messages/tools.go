@@ -44,15 +44,13 @@ func (p *parser) tool() {
 		return
 	}
 	p.comma()
-	p.raw(`{"type":"function","function":{"name":` + name)
+	p.raw(`{"type":"function","function":{"name":`, name)
 	if description != "" {
-		p.raw(`,"description":`)
-		p.raw(description)
+		p.raw(`,"description":`, description)
 	}
-	p.raw(`,"parameters":`)
-	p.raw(schema)
+	p.raw(`,"parameters":`, schema)
 	if strict != "" {
-		p.raw(`,"strict":` + strict)
+		p.raw(`,"strict":`, strict)
 	}
 	p.raw("}}")
 }
@@ -73,9 +71,9 @@ func (p *parser) choice() {
 		p.raw(`"required"`)
 	case "tool":
 		p.need(name, "name")
-		p.raw(`{"type":"function","function":{"name":` + name + "}}")
+		p.raw(`{"type":"function","function":{"name":`, name, "}}")
 	default:
-		p.raw(`"` + kind + `"`)
+		p.raw(`"`, kind, `"`)
 	}
 	if single {
 		p.member("parallel_tool_calls")
@@ -112,7 +110,7 @@ func (p *parser) outputConfig() {
 			})
 			p.need(schema, "schema")
 			p.member("response_format")
-			p.raw(`{"type":"json_schema","json_schema":{"name":"output","schema":` + schema + `,"strict":true}}`)
+			p.raw(`{"type":"json_schema","json_schema":{"name":"output","schema":`, schema, `,"strict":true}}`)
 		}
 	})
 }

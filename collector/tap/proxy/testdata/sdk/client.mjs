@@ -1,15 +1,22 @@
-// Makes the calls of a JSON file with the official OpenAI SDK, and prints what the SDK returns.
+// Makes the calls of a JSON file with the official SDKs, and prints what the SDKs return.
 //
-// Usage: node client.mjs SDK BASE_URL KEY CALLS
+// Usage: node client.mjs HARNESSES BASE_URL KEY CALLS
 //
-// SDK is the folder node_modules/openai. client.py describes the other arguments and the output.
+// HARNESSES is the folder with the SDKs. client.py describes the other arguments and the output.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
-const [sdk, baseURL, apiKey, calls] = process.argv.slice(2);
-const { default: OpenAI } = await import(pathToFileURL(createRequire(sdk + "/").resolve(sdk)));
+const [harnesses, base, key, file] = process.argv.slice(2);
+const calls = JSON.parse(readFileSync(file, "utf8"));
+
+async function load(folder) {
+  const sdk = `${harnesses}/${folder}`;
+  return (await import(pathToFileURL(createRequire(sdk + "/").resolve(sdk)))).default;
+}
+const OpenAI = await load("openai/node_modules/openai");
+const Anthropic = calls.some((c) => c.api === "messages") && (await load("anthropic/node_modules/@anthropic-ai/sdk"));
 
 // sorted returns a copy whose objects have their members in the order of their names.
 function sorted(value) {
@@ -25,35 +32,68 @@ function emit(name, objects, error) {
 
 function described(e) {
   const kind = e.constructor.name;
-  if (e.status === undefined) return { class: kind, message: e.message };
+  if (e.status === undefined) return { class: kind, message: e.message, body: e.error ?? null };
   return { class: kind, status: e.status, body: e.error ?? null, retry_after: e.headers?.get("retry-after") ?? null };
 }
 
+function resourceOf(call) {
+  const options = { baseURL: call.base ?? base, apiKey: call.key ?? key, timeout: 30000, maxRetries: call.retries ?? 0 };
+  if (call.api === "messages") return new Anthropic({ ...options, baseURL: options.baseURL.replace(/\/v1$/, "") }).messages;
+  const client = new OpenAI(options);
+  return call.api === "responses" ? client.responses : client.chat.completions;
+}
+
 // make appends what the call returns to objects.
-async function make(client, call, objects) {
-  const options = { maxRetries: call.retries ?? 0 };
-  if (call.helper) {
-    const events = client.chat.completions.stream(call.body, options);
+async function make(call, objects) {
+  const resource = resourceOf(call);
+  if (call.turns) {
+    await converse(resource, call, objects);
+  } else if (call.helper) {
+    const events = resource.stream(call.body);
     for await (const chunk of events) objects.push(chunk.object);
     objects.push(await events.finalChatCompletion());
   } else if (call.body.stream) {
-    for await (const chunk of await client.chat.completions.create(call.body, options)) objects.push(chunk);
+    for await (const chunk of await resource.create(call.body)) objects.push(chunk);
   } else {
-    objects.push(await client.chat.completions.create(call.body, options));
+    objects.push(await resource.create(call.body));
   }
 }
 
-const client = new OpenAI({ baseURL, apiKey, timeout: 30000 });
-for (const call of JSON.parse(readFileSync(calls, "utf8"))) {
+async function converse(resource, call, objects) {
+  const messages = call.api === "messages";
+  const history = [];
+  for (const turn of call.turns) {
+    history.push(...turn);
+    const body = { ...call.body, [messages ? "messages" : "input"]: history };
+    const answer = await (!call.helper ? resource.create(body) : messages ? resource.stream(body).finalMessage() : resource.stream(body).finalResponse());
+    objects.push(answer);
+    history.push(...following(call, answer));
+  }
+}
+
+// following returns what the client adds to the conversation after an answer.
+function following(call, answer) {
+  if (call.api === "messages") {
+    const results = answer.content.filter((b) => b.type === "tool_use").map((b) => ({ type: "tool_result", tool_use_id: b.id, content: call.result }));
+    return [{ role: "assistant", content: answer.content }, ...(results.length ? [{ role: "user", content: results }] : [])];
+  }
+  const outputs = { function_call: "function_call_output", custom_tool_call: "custom_tool_call_output" };
+  return [
+    ...answer.output,
+    ...answer.output.filter((o) => outputs[o.type]).map((o) => ({ type: outputs[o.type], call_id: o.call_id, output: call.result })),
+  ];
+}
+
+for (const call of calls) {
   const objects = [];
   let error = null;
   try {
-    await make(client, call, objects);
+    await make(call, objects);
   } catch (e) {
     error = described(e); // the test compares every error
   }
   emit(call.name, objects, error);
 }
 const models = [];
-for await (const model of client.models.list()) models.push(model.id);
+for await (const model of new OpenAI({ baseURL: base, apiKey: key, timeout: 30000 }).models.list()) models.push(model.id);
 emit("models", models, null);
