@@ -12,8 +12,9 @@
 //	GET  /calls                 the calls so far, as lines of the log (see below)
 //	POST /generate              SGLang's own dialect: input_ids, one prompt
 //	POST /v1/chat/completions   OpenAI's API, with ids in the way of an engine (see below)
+//	POST /v1/completions        vLLM's form: one prompt of ids, whole answers only
 //
-// Both POST routes stream on request. Each event in a /generate stream repeats all tokens sampled so
+// The other POST routes stream on request. Each event in a /generate stream repeats all tokens sampled so
 // far, as in SGLang. Each event in a /v1/chat/completions stream contains only the new tokens.
 //
 // # Dialects
