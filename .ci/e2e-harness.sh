@@ -41,7 +41,7 @@ else
 fi
 began=$SECONDS
 # shellcheck disable=SC2086 # lists
-.ci/test.sh -count 1 -timeout 60m "${exec[@]}" -run "$tests" $packages "$@"
+.ci/test.sh -count 1 -timeout 120m "${exec[@]}" -run "$tests" $packages "$@"
 failed=$?
 echo "e2e-harness: took $((SECONDS - began)) s"
 [ "$failed" = 0 ] || exit "$failed"
