@@ -174,10 +174,14 @@ wire_api = "responses"
 		Command: []string{"claude", "-p", "--dangerously-skip-permissions", "--no-session-persistence"},
 		Stdin:   "{prompt}",
 		Env: map[string]string{
-			"ANTHROPIC_BASE_URL":                       "{base_url}",
-			"ANTHROPIC_API_KEY":                        "{key}",
-			"ANTHROPIC_MODEL":                          "{model}",
+			"ANTHROPIC_BASE_URL": "{base_url}",
+			"ANTHROPIC_API_KEY":  "{key}",
+			"ANTHROPIC_MODEL":    "{model}",
+			// The model of a subagent can be one of these.
 			"ANTHROPIC_DEFAULT_HAIKU_MODEL":            "{model}",
+			"ANTHROPIC_DEFAULT_SONNET_MODEL":           "{model}",
+			"ANTHROPIC_DEFAULT_OPUS_MODEL":             "{model}",
+			"ANTHROPIC_DEFAULT_FABLE_MODEL":            "{model}",
 			"CLAUDE_CODE_SUBAGENT_MODEL":               "{model}",
 			"CLAUDE_CODE_MAX_OUTPUT_TOKENS":            "{max_output}",
 			"CLAUDE_CODE_MAX_CONTEXT_TOKENS":           "{context}",
