@@ -41,9 +41,51 @@ func apiOf(path string) (ok bool, d translate.Dialect) {
 // countSuffix is the end of the path at which Anthropic's API counts the tokens of a request.
 const countSuffix = "/count_tokens"
 
-// countTokens serves …/messages/count_tokens.
-func (p *Proxy) countTokens() *refusal {
-	return &refusal{http.StatusNotFound, "not_found", "the tap cannot count tokens, because it has no tokenizer"}
+// countTokens serves …/messages/count_tokens. This is not a call of the session.
+func (p *Proxy) countTokens(w http.ResponseWriter, r *http.Request) *refusal {
+	if p.cfg.Renderer == nil {
+		return errNoRenderer
+	}
+	x := exchange{p: p}
+	defer x.hold(0)
+	desk := newDesk()
+	defer desk.free()
+	var body []byte
+	bad := p.receive(r.Context(), w, func() (err error) {
+		whole := false
+		body, whole, err = x.read(r, desk)
+		switch {
+		case err != nil || whole:
+			return err
+		case r.ContentLength >= 0 && r.ContentLength <= p.limits.BodyBytes:
+			return errMemory
+		}
+		return tooLarge(p.limits.BodyBytes)
+	})
+	if bad != nil {
+		return bad
+	}
+	call, bad := p.translated(func() (*translate.Call, error) { return messages.Dialect{}.Count(body) })
+	if bad != nil {
+		return bad
+	}
+	n, err := p.promptTokens(call.Chat)
+	if bad, ok := errors.AsType[*refusal](err); ok {
+		return bad
+	}
+	return sendJSON(w, http.StatusOK, map[string]int{"input_tokens": n})
+}
+
+// translated returns the result of translate, or the error for the client.
+func (p *Proxy) translated(translated func() (*translate.Call, error)) (call *translate.Call, bad *refusal) {
+	err := errPanic
+	p.guard("request", func() { call, err = translated() })
+	if e, ok := errors.AsType[*translate.Error](err); ok {
+		return nil, &refusal{e.Status, e.Code, e.Message}
+	} else if err != nil {
+		return nil, &refusal{http.StatusInternalServerError, "panic", err.Error()}
+	}
+	return call, nil
 }
 
 // chatBody returns the chat completion for the body of the client's request. The result does not share
@@ -52,15 +94,10 @@ func (c *chatCall) chatBody(body []byte) ([]byte, *refusal) {
 	if c.dialect == nil {
 		return slices.Clone(body), nil
 	}
-	var call *translate.Call
-	err := errPanic
-	c.p.guard("request", func() { call, err = c.dialect.Request(body) })
-	if err != nil {
+	call, bad := c.p.translated(func() (*translate.Call, error) { return c.dialect.Request(body) })
+	if bad != nil {
 		c.p.unread("malformed")
-		if e, ok := errors.AsType[*translate.Error](err); ok {
-			return nil, &refusal{e.Status, e.Code, e.Message}
-		}
-		return nil, &refusal{http.StatusInternalServerError, "panic", err.Error()}
+		return nil, bad
 	}
 	c.call.Dialect, c.reply, c.streams = c.dialect.Name(), call.Reply, call.Streamed
 	return call.Chat, c.reserve(int64(len(call.Chat)))
