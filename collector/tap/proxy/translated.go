@@ -22,7 +22,6 @@ var apis = []struct {
 	dialect translate.Dialect
 }{
 	{"/chat/completions", nil},
-	{"/responses", responses.Dialect{}},
 	{"/messages", messages.Dialect{}},
 	{"/responses", responses.Dialect{}},
 }
