@@ -2,6 +2,7 @@ package session
 
 import (
 	"math"
+	"slices"
 
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -29,10 +30,10 @@ func (b *builder) findStarts() {
 
 // link sets chain.linked: all calls of the chain certainly belong to the conversation of its first
 // request. Each call reads an earlier answer of the chain, or repeats a request whose answer was not
-// delivered. Any other call could belong to a conversation with the same messages, or with a rewritten
-// history.
+// delivered and that no other chain contains. Any other call could belong to a conversation with the
+// same messages, or with a rewritten history.
 func (b *builder) link(x *chain) {
-	linked := map[*call]bool{x.first(): true}
+	linked, repeated := map[*call]bool{x.first(): true}, int32(-1)
 	for _, c := range x.calls {
 		if p := c.read; p != nil && linked[p] && b.unique(p, c) {
 			linked[c] = true
@@ -40,12 +41,15 @@ func (b *builder) link(x *chain) {
 		if !linked[c] {
 			return
 		}
-		d := c.repeat
-		for d != nil && !answered(d.Call) {
-			d = d.repeat
+		if c.delivered() || c.end() == repeated {
+			continue
 		}
-		if d != nil && d.chain == x && !c.delivered() {
-			linked[d] = true
+		repeated = c.end()
+		same := b.byEnd[repeated]
+		if !slices.ContainsFunc(same, func(d *call) bool { return d.chain != x }) {
+			for _, d := range same {
+				linked[d] = true
+			}
 		}
 	}
 	x.linked = true

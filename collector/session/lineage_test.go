@@ -209,7 +209,7 @@ func (f *family) check(out *session.Rollout) (found int, err error) {
 				return 0, fmt.Errorf("call %d has the parent %v, chain %d has %d", out.Number[i], c.Parent, n, x.Parent)
 			}
 			a := f.of[out.Number[i]-1]
-			if x.Parent < 0 || seen[a] {
+			if x.Parent < 0 || seen[a] || out.Calls[i].Reason != tokenize.ReasonNone {
 				continue
 			}
 			seen[a] = true
