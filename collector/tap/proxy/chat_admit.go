@@ -151,6 +151,7 @@ func (c *chatCall) read(ctx context.Context, r *http.Request) *refusal {
 	}
 	body = slices.Clone(body)
 	c.call = session.Call{Call: *newCall(openai{}), Tools: -1, Retry: retryOf(r.Header)}
+	c.call.Agent, c.call.ParentAgent = agentsOf(r.Header)
 	var err error
 	if c.q, err = parseChat(desk.s, body); err != nil {
 		p.unread("malformed")
