@@ -154,6 +154,7 @@ func (c *chatCall) read(ctx context.Context, r *http.Request) *refusal {
 		return bad
 	}
 	c.call = session.Call{Call: *newCall(openai{}), Tools: -1, Retry: retryOf(r.Header)}
+	c.call.Agent, c.call.ParentAgent = agentsOf(r.Header)
 	if body, bad = c.chatBody(body); bad != nil {
 		return bad
 	}
