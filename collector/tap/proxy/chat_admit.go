@@ -160,7 +160,7 @@ func (c *chatCall) read(ctx context.Context, r *http.Request) *refusal {
 	}
 	var err error
 	if c.q, err = parseChat(desk.s, body); err != nil {
-		p.unread("malformed")
+		p.count(func(s *Stats) { s.Unread["malformed"]++ })
 		return &refusal{http.StatusBadRequest, "bad_request", "the body is not a chat completion: " + strings.TrimPrefix(err.Error(), "proxy: ")}
 	}
 	c.streams = c.streams || c.q.streamed
