@@ -154,12 +154,13 @@ func (c *chatCall) read(ctx context.Context, r *http.Request) *refusal {
 		return bad
 	}
 	c.call = session.Call{Call: *newCall(openai{}), Tools: -1, Retry: retryOf(r.Header)}
+	c.call.Agent, c.call.ParentAgent = agentsOf(r.Header)
 	if body, bad = c.chatBody(body); bad != nil {
 		return bad
 	}
 	var err error
 	if c.q, err = parseChat(desk.s, body); err != nil {
-		p.unread("malformed")
+		p.count(func(s *Stats) { s.Unread["malformed"]++ })
 		return &refusal{http.StatusBadRequest, "bad_request", "the body is not a chat completion: " + strings.TrimPrefix(err.Error(), "proxy: ")}
 	}
 	c.streams = c.streams || c.q.streamed

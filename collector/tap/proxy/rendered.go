@@ -49,7 +49,7 @@ func (p *Proxy) render(body []byte, a *ability, model string) (r *rendered, err 
 
 func (p *Proxy) promptOf(c *Conversation) (prompt []int32, err error) {
 	if !p.guard("render", func() { prompt, err = p.cfg.Renderer.Render(c) }) {
-		return nil, errPanic
+		return nil, &refusal{http.StatusInternalServerError, "panic", errPanic.Error()}
 	}
 	if err == nil && len(prompt) == 0 {
 		err = errors.New("the prompt is empty")
@@ -63,11 +63,8 @@ func (p *Proxy) promptOf(c *Conversation) (prompt []int32, err error) {
 // errNoRenderer means that the proxy cannot count tokens, because Config.Renderer is not set.
 var errNoRenderer = &refusal{http.StatusNotFound, "not_found", "the tap counts tokens only if it renders prompts; set --render"}
 
-// promptTokens returns the number of tokens in the prompt of a chat completion. An error is a refusal.
+// promptTokens returns the number of tokens in the prompt of a chat completion. An error wraps a refusal.
 func (p *Proxy) promptTokens(body []byte) (int, error) {
-	if p.cfg.Renderer == nil {
-		return 0, errNoRenderer
-	}
 	r, err := p.render(body, &ability{colon: p.sglang()}, "")
 	if err != nil {
 		return 0, err

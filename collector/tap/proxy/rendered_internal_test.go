@@ -23,14 +23,6 @@ func (lengthRenderer) Parse(*Output) ([]byte, bool) { return []byte("{}"), false
 func TestPromptTokens(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Engines: []*url.URL{{Scheme: "http", Host: "127.0.0.1:1"}}}
-	without, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer without.Close()
-	if _, err := without.promptTokens([]byte(`{"messages":[{}]}`)); err != errNoRenderer { //nolint:errorlint // it is this error
-		t.Errorf("without a renderer: %v", err)
-	}
 	cfg.Renderer = lengthRenderer{}
 	p, err := New(cfg)
 	if err != nil {

@@ -22,7 +22,6 @@ var apis = []struct {
 	dialect translate.Dialect
 }{
 	{"/chat/completions", nil},
-	{"/responses", responses.Dialect{}},
 	{"/messages", messages.Dialect{}},
 	{"/responses", responses.Dialect{}},
 }
@@ -86,7 +85,7 @@ func (c *chatCall) chatBody(body []byte) ([]byte, *refusal) {
 	err := errPanic
 	c.p.guard("request", func() { call, err = c.dialect.Request(body) })
 	if err != nil {
-		c.p.unread("malformed")
+		c.p.count(func(s *Stats) { s.Unread["malformed"]++ })
 		if e, ok := errors.AsType[*translate.Error](err); ok {
 			return nil, &refusal{e.Status, e.Code, e.Message}
 		}

@@ -133,6 +133,38 @@ func same(t *testing.T, name string, a, b *session.Call) {
 	}
 }
 
+// TestCountTokens proves that a count of Anthropic's API is the number of ids in the prompt of the same call.
+func TestCountTokens(t *testing.T) {
+	t.Parallel()
+	m := small(t)
+	engine := engineOf(t, m, enginesim.DialectSGLangPlain, "")
+	r := newRig(t, engine, proxy.Config{Renderer: render.New(m)})
+	const body = `{"model":"x","system":"Be brief.","messages":[{"role":"user","content":"Hello. 日本語"}],"tools":[{"name":"add","input_schema":{"type":"object"}}]`
+	status, text := r.callAt(t, "/v1/messages/count_tokens", body+"}")
+	var counted struct {
+		Tokens int `json:"input_tokens"`
+	}
+	if err := json.Unmarshal([]byte(text), &counted); err != nil || status != http.StatusOK {
+		t.Fatalf("%d %s", status, text)
+	}
+	for _, wrong := range []string{"{}", "[", `{"model":"x","messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"http://localhost"}}]}]}`} {
+		if status, text := r.callAt(t, "/v1/messages/count_tokens", wrong); status != http.StatusBadRequest || !strings.Contains(text, `"type":"error"`) {
+			t.Errorf("%s: %d %s", wrong, status, text)
+		}
+	}
+	if status, text := r.callAt(t, "/v1/messages", body+`,"max_tokens":9}`); status != http.StatusOK {
+		t.Fatalf("%d %s", status, text)
+	}
+	calls := r.end(t)
+	if len(calls) != 1 || len(calls[0].Prompt) != counted.Tokens || counted.Tokens == 0 {
+		t.Errorf("%d tokens were counted; recorded %+v", counted.Tokens, calls)
+	}
+	without := newRig(t, engine, proxy.Config{})
+	if status, text := without.callAt(t, "/v1/messages/count_tokens", body+"}"); status != http.StatusNotFound || !strings.Contains(text, "--render") {
+		t.Errorf("without a renderer: %d %s", status, text)
+	}
+}
+
 // TestStream proves that a client that wants a stream gets the message as a stream.
 func TestStream(t *testing.T) {
 	t.Parallel()

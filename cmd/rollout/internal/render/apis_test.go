@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"maps"
 	"testing"
-
-	"github.com/rollout-rl/rollout/collector/tap/translate/responses"
 )
 
 // apis contains the ways in which a client can send a conversation.
@@ -15,14 +13,7 @@ var apis = []struct {
 }{
 	{"chat", "/v1/chat/completions", func(tb testing.TB, chat map[string]any) string { tb.Helper(); return encode(tb, chat) }},
 	{"messages", "/v1/messages", messagesBody},
-	{"responses", "/v1/chat/completions", func(tb testing.TB, chat map[string]any) string {
-		tb.Helper()
-		call, err := responses.Dialect{}.Request([]byte(responsesBody(tb, chat)))
-		if err != nil {
-			tb.Fatalf("%v: %s", err, responsesBody(tb, chat))
-		}
-		return string(call.Chat)
-	}},
+	{"responses", "/v1/responses", responsesBody},
 }
 
 type object = map[string]any

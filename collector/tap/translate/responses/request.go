@@ -78,6 +78,9 @@ func (p *parser) request() {
 			p.toolList()
 		default:
 			value := p.s.Raw()
+			if value == "" {
+				return
+			}
 			for i := range echoed {
 				if echoed[i].name == name {
 					p.echo[i] = value
