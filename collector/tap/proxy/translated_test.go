@@ -89,7 +89,9 @@ func TestTranslatedErrors(t *testing.T) {
 		key := r.begin(t)
 		check := func(what string, status, wantStatus int, text, want string) {
 			t.Helper()
-			var v struct{ Error struct{ Message, Type string } }
+			var v struct {
+				Error struct{ Message, Type string }
+			}
 			if err := json.Unmarshal([]byte(text), &v); err != nil || v.Error.Message == "" || v.Error.Type == "" || status != wantStatus || !strings.Contains(text, want) {
 				t.Errorf("%s, %s: %d %s, want %d with %s", a.name, what, status, text, wantStatus, want)
 			}
