@@ -18,6 +18,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/render"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
 	"github.com/rollout-rl/rollout/collector/session/store"
@@ -32,7 +33,7 @@ type tapOptions struct {
 	spoolBytes               string
 	spoolAge, healthEvery    time.Duration
 	askIDs, continuity       bool
-	sessions                 bool
+	sessions, render         bool
 	access                   access
 	tokenizer, transformers  string
 	experimental             bool
@@ -71,6 +72,10 @@ was sampled. Each answer describes the replacement in meta_info.rollout. In sess
 --continuity needs no tokenizer: it replaces messages that are an earlier answer in
 another form.
 
+With --render, the tap renders the prompts of sessions with the template in --tokenizer,
+and sends token ids to SGLang's /generate or vLLM's /v1/completions. It parses reasoning
+and tool calls itself, so the engine needs neither a template nor parsers.
+
 With several engines, a conversation stays on one engine, and a new conversation goes to
 the least busy engine. The tap serves /healthz, /tap/metrics (Prometheus) and /tap/segments
 (the spool, for remote collectors). After the first SIGINT or SIGTERM, the tap refuses new
@@ -97,8 +102,9 @@ error contains no request or answer bodies.`,
 	f.StringVar(&o.access.tlsCert, "tls-cert", "", "serve TLS with the certificate in this PEM `FILE`")
 	f.StringVar(&o.access.tlsKey, "tls-key", "", "the key of --tls-cert, a PEM `FILE`")
 	f.BoolVar(&o.continuity, "continuity", false, "send the model's own earlier tokens to the engines; needs --tokenizer, or --sessions")
-	f.StringVar(&o.tokenizer, "tokenizer", "", "the `DIR` with the model's tokenizer and chat template, for --continuity")
-	addTransformers(cmd, &o.transformers, ", for --continuity")
+	f.BoolVar(&o.render, "render", false, "render the prompts of sessions, and send token ids to the engines; needs --sessions and --tokenizer")
+	f.StringVar(&o.tokenizer, "tokenizer", "", "the `DIR` with the model's tokenizer and chat template, for --continuity and --render")
+	addTransformers(cmd, &o.transformers, ", for --continuity and --render")
 	f.BoolVar(&o.experimental, "experimental", false, "accept tokenizers of families that have not been compared with the reference implementation")
 	f.IntVar(&o.maxPrompt, "max-prompt-tokens", 0, "the maximum `TOKENS` in a prompt with --continuity (0: the engines' context length minus max_new_tokens, which is 4096 or the value of --set)")
 	f.DurationVar(&o.healthEvery, "health-every", 5*time.Second, "check the health of the engines every `DURATION`")
@@ -151,8 +157,10 @@ func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config
 		bad.Flag("health-every", errors.New("must be > 0"))
 	}
 	switch {
-	case o.tokenizer != "" && !o.continuity:
-		bad.Flag("continuity", errors.New("must be used together with --tokenizer"))
+	case o.render && (o.tokenizer == "" || !o.sessions):
+		bad.Flag("render", errors.New("needs --sessions and --tokenizer"))
+	case o.tokenizer != "" && !o.continuity && !o.render:
+		bad.Flag("tokenizer", errors.New("must be used together with --continuity or --render"))
 	case o.continuity && o.tokenizer == "" && !o.sessions:
 		bad.Flag("continuity", errors.New("needs --tokenizer, or --sessions"))
 	}
@@ -162,14 +170,17 @@ func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config
 	if err := bad.Err(); err != nil {
 		return c, spool, nil, err
 	}
-	if o.tokenizer != "" {
-		table, err := o.table(ctx, c.Engines, log)
-		if err != nil {
-			return c, spool, nil, err
-		}
-		c.Continuer = table
+	if o.tokenizer == "" {
+		return c, spool, secure, nil
 	}
-	return c, spool, secure, nil
+	m, err := o.model()
+	if err == nil && o.continuity && !o.render {
+		c.Continuer, err = o.table(ctx, m, c.Engines, log)
+	}
+	if o.render && err == nil {
+		c.Renderer = render.New(m)
+	}
+	return c, spool, secure, err
 }
 
 func (p *program) tap(ctx context.Context, o *tapOptions) error {

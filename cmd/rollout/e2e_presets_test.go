@@ -63,9 +63,11 @@ func TestHarnesses(t *testing.T) {
 	}
 	names := strings.Fields(cmp.Or(os.Getenv("HARNESSES"), strings.Join(harness.PresetNames(), " ")))
 	selected := strings.Fields(cmp.Or(os.Getenv("DIALECTS"), strings.Join(dialects, " ")))
-	t.Setenv("PATH", filepath.Join(home, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
+	path := os.Getenv("PATH")
 	table := readTable(t)
 	for i, name := range names {
+		// A library is imported by the python3 of its environment.
+		t.Setenv("PATH", strings.Join([]string{filepath.Join(home, name, "bin"), filepath.Join(home, "bin"), path}, string(os.PathListSeparator)))
 		for k, dialect := range selected {
 			for _, continuity := range []bool{false, true} {
 				if testing.Short() && (k != i%len(selected) || continuity != (i == 0)) {

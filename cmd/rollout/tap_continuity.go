@@ -14,11 +14,13 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
+	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/tap"
 	"github.com/rollout-rl/rollout/collector/tap/continuity"
 )
 
-func (o *tapOptions) table(ctx context.Context, engines []*url.URL, log *slog.Logger) (*continuity.Table, error) {
+// model returns the model for --continuity and --render.
+func (o *tapOptions) model() (*prompt.Model, error) {
 	release, releases, err := parseTransformers("tap", o.transformers)
 	if err != nil {
 		return nil, err
@@ -27,7 +29,12 @@ func (o *tapOptions) table(ctx context.Context, engines []*url.URL, log *slog.Lo
 	if err != nil {
 		return nil, err
 	}
-	cfg := continuity.Config{Tokenizer: m.Tokenizer, Template: m.Template, Transformers: release, MaxPrompt: o.maxPrompt}
+	m.Transformers = release
+	return m, nil
+}
+
+func (o *tapOptions) table(ctx context.Context, m *prompt.Model, engines []*url.URL, log *slog.Logger) (*continuity.Table, error) {
+	cfg := continuity.Config{Tokenizer: m.Tokenizer, Template: m.Template, Transformers: m.Transformers, MaxPrompt: o.maxPrompt}
 	if cfg.MaxPrompt == 0 {
 		for _, u := range engines {
 			n, err := longestPrompt(ctx, u, o.set)

@@ -19,6 +19,7 @@ type answer struct {
 	plain                              []int32 // the prompt, instead of prompt, if the answer is not a stream
 	finish                             string
 	matched                            int32
+	stopText                           string // the stop string that ended the output, or ""
 	version                            string
 	promptTokens, outputTokens, cached int32
 
@@ -273,6 +274,17 @@ func word(s *tokenize.Scanner) (string, error) {
 		return tokenize.VersionWord(string(text)), err
 	}
 	return "", s.Skip()
+}
+
+// stopped parses what ended the output: a token id or a stop string.
+func (a *answer) stopped(s *tokenize.Scanner) (err error) {
+	if s.Next() == '"' {
+		a.matched = -1
+		a.stopText, err = word(s)
+		return err
+	}
+	a.matched, err = id(s)
+	return err
 }
 
 // id parses a token id. If the value is not an id, id skips the value and returns -1.

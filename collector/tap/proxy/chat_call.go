@@ -35,6 +35,7 @@ type chatCall struct {
 	able      *ability    // of the chosen engine
 	model     string      // the name that the engine gets
 	whole     atomic.Bool // the engine was asked for a whole answer although the client wants a stream
+	rendered  *rendered   // nil if the engine renders the prompt
 	view      *view
 	reader    *reader
 	call      session.Call
@@ -85,6 +86,9 @@ func (c *chatCall) fit(e *engine, a *ability) error {
 		return err
 	}
 	c.model, c.able, c.call.Engine = model, a, e.name
+	if a.mode == modeRender {
+		return c.fitRendered()
+	}
 	c.x.body = &payload{parts: c.q.parts(&c.p.cfg.Set, a, c.model, c.splices)}
 	c.req.ContentLength = c.x.body.size()
 	c.whole.Store(c.streams && (c.reply != nil || a.mode == modeWhole))
@@ -143,7 +147,9 @@ func (c *chatCall) fetch() (a engineAnswer) {
 	if a.res.StatusCode == http.StatusOK && isStream(a.res.Header) {
 		return a
 	}
-	a.body, a.err = c.all(a.res)
+	if a.body, a.err = c.all(a.res); a.err == nil && c.rendered != nil && a.res.StatusCode == http.StatusOK {
+		c.complete(&a)
+	}
 	return a
 }
 

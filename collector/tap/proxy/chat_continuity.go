@@ -42,7 +42,7 @@ func (c *chatCall) retract(res *http.Response) bool {
 		}
 		before, model := c.able, c.model
 		a, err := c.p.able(c.req.Context(), e, before)
-		return err == nil && c.fit(e, a) == nil && (c.able.mode != before.mode || c.model != model)
+		return err == nil && c.fit(e, a) == nil && (c.able.mode != before.mode || c.able.colon != before.colon || c.model != model)
 	}
 	return false
 }

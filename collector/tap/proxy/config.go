@@ -57,6 +57,9 @@ type Config struct {
 	// (see Continuity in the package comment). It applies only to sessions. By default, the messages
 	// are forwarded unchanged.
 	Continuity bool
+	// Renderer renders the prompts of sessions, and parses the outputs. The engines then get token ids (see
+	// Rendered prompts in the package comment). By default, the engines render the prompts.
+	Renderer Renderer
 	// Token guards all paths except /healthz and the paths of sessions. A client sends it as
 	// Authorization: Bearer TOKEN or as X-Api-Key, and the proxy does not forward it. By default,
 	// these paths are open to every client that can connect.

@@ -170,6 +170,19 @@
 // If an end cancels a call whose client does not read, the proxy stops writing to it after a second.
 // It has then recorded the part of the answer that arrived.
 //
+// # Rendered prompts
+//
+// If Config.Renderer is set, the engines do not render the prompts of sessions. A call becomes a request with
+// token ids, and always asks for a whole answer (rendered.go):
+//
+//	SGLang      POST /generate            input_ids, sampling_params, return_logprob
+//	otherwise   POST /v1/completions      prompt, the sampling parameters, logprobs, return_token_ids
+//
+// renderedMembers lists the members of a chat completion that such a request can carry. The call is refused
+// if it has another member. The Renderer parses the sampled ids, and the proxy makes a chat completion with the
+// same ids of its message. Everything else is as in Sessions. The recorded prompt is what the engine states,
+// or the rendered prompt. In both cases its length must be the engine's token count.
+//
 // # Continuity
 //
 // Many clients write an answer back in another form: they serialize the arguments of tool calls

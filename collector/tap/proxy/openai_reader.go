@@ -154,8 +154,7 @@ func (r *openaiReader) choice(key []byte) (err error) {
 		a.finish, err = word(s)
 		return err
 	case "stop_reason", "matched_stop": // vLLM's name, and SGLang's name
-		a.matched, err = id(s)
-		return err
+		return a.stopped(s)
 	case "logprobs":
 		return choiceLogprobs(s, a)
 	}

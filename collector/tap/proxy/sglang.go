@@ -129,10 +129,7 @@ func finishReason(s *tokenize.Scanner, a *answer) (err error) {
 			a.finish, err = word(s)
 			return err
 		}},
-		field{"matched", anyValue, func() (err error) {
-			a.matched, err = id(s)
-			return err
-		}},
+		field{"matched", anyValue, func() error { return a.stopped(s) }},
 	)
 }
 

@@ -40,9 +40,39 @@ func apiOf(path string) (ok bool, d translate.Dialect) {
 // countSuffix is the end of the path at which Anthropic's API counts the tokens of a request.
 const countSuffix = "/count_tokens"
 
-// countTokens serves …/messages/count_tokens.
-func (p *Proxy) countTokens() *refusal {
-	return &refusal{http.StatusNotFound, "not_found", "the tap cannot count tokens, because it has no tokenizer"}
+// A counter is a dialect whose API counts the tokens of a request.
+type counter interface {
+	translate.Dialect
+	Count(body []byte) (*translate.Call, error)
+}
+
+// A counted dialect translates requests that only count tokens.
+type counted struct{ counter }
+
+func (d counted) Request(body []byte) (*translate.Call, error) { return d.Count(body) }
+
+// countTokens serves …/messages/count_tokens. It calls no engine, and the session does not record it.
+func (p *Proxy) countTokens(w http.ResponseWriter, r *http.Request, t *target) *refusal {
+	d, ok := t.dialect().(counter)
+	if !ok || p.cfg.Renderer == nil {
+		return errNoRenderer
+	}
+	id := t.session.ID()
+	share := p.enterCall(id)
+	if share == nil {
+		return p.tooManyCalls()
+	}
+	defer p.leaveCall(id)
+	c := &chatCall{p: p, w: w, client: r.Context(), dialect: counted{d}, session: id, share: share, x: exchange{p: p}}
+	defer c.end()
+	if bad := c.read(r.Context(), r); bad != nil {
+		return bad
+	}
+	n, err := p.promptTokens(c.q.body)
+	if err != nil {
+		return refused(err)
+	}
+	return sendJSON(w, http.StatusOK, map[string]int{"input_tokens": n})
 }
 
 // chatBody returns the chat completion for the body of the client's request. The result does not share

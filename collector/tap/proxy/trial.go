@@ -24,9 +24,12 @@ const (
 	modeBody   mode = iota // vLLM: a member of the body
 	modeHeader             // SGLang: headers
 	modeWhole              // the engine has no ids for streams, so the tap asks for a whole answer
+	modeRender             // the tap renders the prompt and asks for a whole answer; see Config.Renderer
 )
 
-func (m mode) String() string { return [...]string{"body", "headers", "whole answers"}[m] }
+func (m mode) String() string {
+	return [...]string{"body", "headers", "whole answers", "rendered prompts"}[m]
+}
 
 // These members and headers make an engine return ids and log-probabilities.
 var (
@@ -168,14 +171,18 @@ func (p *Proxy) try(ctx context.Context, e *engine) (*ability, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch ok, err := p.chatTrial(ctx, e, a.own(), modeWhole); {
+	if p.cfg.Renderer != nil {
+		a.mode = modeRender
+		return a, p.renderTrial(ctx, e, a)
+	}
+	switch ok, err := p.chatTrial(ctx, e, a.own(), modeWhole, nil); {
 	case err != nil:
 		return nil, err
 	case !ok:
 		return nil, ErrNoIDs
 	}
 	for a.mode = modeBody; a.mode < modeWhole; a.mode++ {
-		if ok, err := p.chatTrial(ctx, e, a.own(), a.mode); ok || err != nil {
+		if ok, err := p.chatTrial(ctx, e, a.own(), a.mode, nil); ok || err != nil {
 			return a, err
 		}
 	}
@@ -184,8 +191,9 @@ func (p *Proxy) try(ctx context.Context, e *engine) (*ability, error) {
 
 // chatTrial makes a small call in the given mode: a stream, except in modeWhole. It returns true if
 // the answer contains as many ids as the engine counts tokens, and false if not or if the engine
-// refuses the request. Any other status is an error, because it proves nothing about ids.
-func (p *Proxy) chatTrial(ctx context.Context, e *engine, model string, m mode) (bool, error) {
+// refuses the request. Any other status is an error, because it proves nothing about ids. If prompt is not
+// nil, it is called with the ids of the engine's prompt, which are valid until it returns.
+func (p *Proxy) chatTrial(ctx context.Context, e *engine, model string, m mode, prompt func([]int32)) (bool, error) {
 	stream := m != modeWhole
 	body := map[string]any{
 		"model": model, "messages": []any{map[string]string{"role": "user", "content": "Hi"}}, "max_tokens": 4, "stream": stream,
@@ -223,6 +231,9 @@ func (p *Proxy) chatTrial(ctx context.Context, e *engine, model string, m mode) 
 	r.end()
 	var c tap.Call
 	r.call(&c, nil)
+	if prompt != nil {
+		prompt(c.Prompt)
+	}
 	return unsound(&c) == "" && len(c.Output) > 0, nil
 }
 

@@ -34,7 +34,7 @@ func (p *planning) prepareHarness(ctx context.Context) error {
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	if p.gateway, err = gateway.New(ctx, c); err != nil {
+	if p.gateway, err = gateway.New(ctx, c, p.settings.prompts.Model); err != nil {
 		return err
 	}
 	p.host.atClose(p.gateway.Close)

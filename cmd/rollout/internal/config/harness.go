@@ -181,6 +181,7 @@ func (c *Config) checkHarness(complain func(when bool, key, format string, args 
 		complain(h.Output != "", "harness.output", why)
 		complain(len(h.Set) > 0, "harness.set", why)
 		complain(h.Continuity, "harness.continuity", why)
+		complain(h.Render, "harness.render", why)
 		complain(len(c.Engine.URLs) > 0, "engine.urls", why)
 		return
 	}
@@ -191,6 +192,7 @@ func (c *Config) checkHarness(complain func(when bool, key, format string, args 
 		err := checkURL(u, "")
 		complain(err != nil, "engine.urls", "%v", err)
 	}
+	complain(h.Render && c.Tokens.Tokenizer == "", "harness.render", "needs tokens.tokenizer, the folder with the model's tokenizer and chat template")
 	complain(len(c.Server.URLs) > 0, "server.urls", "cannot be used with a harness: a run drives either a harness or agents on Letta servers")
 	complain(c.Tasks.FromRuns != nil, "tasks.from_runs", "cannot be used with a harness")
 	complain(c.Tasks.FromSessions != "", "tasks.from_sessions", "cannot be used with a harness")

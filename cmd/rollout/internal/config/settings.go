@@ -112,6 +112,8 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 			"override a sampling parameter of every model call, such as temperature=1.0; repeatable"),
 		boolSetting("harness.continuity", &c.Harness.Continuity, false).with("continuity", "",
 			"if the harness sends an answer of the model back in another form, send the model's own text to the engine"),
+		boolSetting("harness.render", &c.Harness.Render, false).with("render", "",
+			"render the prompts with the chat template in --tokenizer, and send token ids to the engine"),
 
 		stringSetting("tasks.file", &c.Tasks.File).with("tasks", "FILE",
 			"the tasks: .jsonl, .jsonl.gz, .jsonl.zst, .parquet, or - for standard input"),

@@ -57,14 +57,14 @@ var (
 	glmArgument  = regexp.MustCompile(`(?s)<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>`)
 	function     = regexp.MustCompile(`(?s)<function=([^>\n]+)>(.*?)</function>`)
 	parameter    = regexp.MustCompile(`(?s)<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>`)
-	mistralCall  = regexp.MustCompile(`(?s)^([^\[\]{}\s]+)(?:\[CALL_ID\][^\[]*)?(?:\[ARGS\])?(\{.*\})$`)
+	mistralCall  = regexp.MustCompile(`(?s)^([^\[\]{}\s]+)(?:\[CALL_ID\]([^\[]*))?(?:\[ARGS\])?(\{.*\})$`)
 	deepseekCall = regexp.MustCompile(`(?s)<｜tool▁call▁begin｜>(.*?)<｜tool▁call▁end｜>`)
 	deepseekV3   = regexp.MustCompile("(?s)^function<｜tool▁sep｜>([^\n]+)\n```json\n(.*)\n```$")
 	gemmaText    = regexp.MustCompile(`(?s)^call:([^{}\s]+)(\{.*\})$`)
 	gemmaKey     = regexp.MustCompile(`([{,]\s*)([^{}\[\],:"\s]+):`)
 	dsmlInvoke   = regexp.MustCompile(`(?s)<｜DSML｜invoke name="([^"]+)">(.*?)</｜DSML｜invoke>`)
 	dsmlArgument = regexp.MustCompile(`(?s)<｜DSML｜parameter name="([^"]+)" string="(true|false)">(.*?)</｜DSML｜parameter>`)
-	kimiCall     = regexp.MustCompile(`(?s)<\|tool_call_begin\|>\s*(?:functions\.)?(.*?)(?::\d+)?\s*<\|tool_call_argument_begin\|>(.*?)<\|tool_call_end\|>`)
+	kimiCall     = regexp.MustCompile(`(?s)<\|tool_call_begin\|>\s*((?:functions\.)?(.*?)(?::\d+)?)\s*<\|tool_call_argument_begin\|>(.*?)<\|tool_call_end\|>`)
 )
 
 // functionCalls parses <function=add><parameter=a>2</parameter></function>. The function can also contain a
@@ -106,6 +106,14 @@ func named(name, raw string) []Call {
 	return []Call{{Name: name, Arguments: arguments}}
 }
 
+// withID adds the ID that the model itself wrote to the calls.
+func withID(calls []Call, id string) []Call {
+	for i := range calls {
+		calls[i].ID = strings.TrimSpace(id)
+	}
+	return calls
+}
+
 // covers reports whether matches of the pattern and white space are all of the text.
 func covers(pattern *regexp.Regexp, text string) bool {
 	return strings.TrimSpace(pattern.ReplaceAllString(text, "")) == ""
@@ -117,20 +125,37 @@ func one(name string, argument *regexp.Regexp, text string) []Call {
 	if !covers(argument, text) {
 		return nil
 	}
+	var values []argumentText
+	for _, a := range argument.FindAllStringSubmatch(text, -1) {
+		values = append(values, argumentText{strings.TrimSpace(a[1]), a[2]})
+	}
+	calls := named(name, joined(values, nil)) // not valid if it has the same name twice
+	for i := range calls {
+		calls[i].texts = values
+	}
+	return calls
+}
+
+// An argumentText is an argument whose value the model wrote as text.
+type argumentText struct{ name, text string }
+
+// joined returns the arguments as a JSON object. isText, which can be nil, reports whether the value of an
+// argument is always a string.
+func joined(values []argumentText, isText func(name string) bool) string {
 	b := []byte{'{'}
-	for i, a := range argument.FindAllStringSubmatch(text, -1) {
+	for i, v := range values {
 		if i > 0 {
 			b = append(b, ", "...)
 		}
-		b = append(appendQuoted(b, strings.TrimSpace(a[1])), ": "...)
-		value := strings.TrimSpace(a[2])
-		if valid(value) && !strings.HasPrefix(value, `"`) {
+		b = append(appendQuoted(b, v.name), ": "...)
+		value := strings.TrimSpace(v.text)
+		if valid(value) && !strings.HasPrefix(value, `"`) && (isText == nil || !isText(v.name)) {
 			b = append(b, value...)
 		} else {
-			b = appendQuoted(b, a[2])
+			b = appendQuoted(b, v.text)
 		}
 	}
-	return named(name, string(append(b, '}'))) // not valid if it has the same name twice
+	return string(append(b, '}'))
 }
 
 // jsonCalls parses an object, a list of objects, or objects with semicolons between them.
@@ -184,7 +209,7 @@ func mistralCalls(text string) (calls []Call) {
 		if m == nil {
 			return nil
 		}
-		call := named(m[1], m[2])
+		call := withID(named(m[1], m[3]), m[2])
 		if call == nil {
 			return nil
 		}
@@ -209,7 +234,7 @@ func deepseekCalls(text string) []Call {
 
 // kimiCalls parses the calls of Kimi K2: functions.add:0 is the first call, of the tool add.
 func kimiCalls(text string) []Call {
-	return each(kimiCall, text, func(f []string) []Call { return named(f[1], f[2]) })
+	return each(kimiCall, text, func(f []string) []Call { return withID(named(f[2], f[3]), f[1]) })
 }
 
 // gemmaCall parses the call of Gemma 4: call:add{a:1,b:<|"|>x<|"|>}.

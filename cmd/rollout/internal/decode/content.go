@@ -50,17 +50,7 @@ func (m *Message) split(f *form, calls *int) {
 		m.harmony(calls)
 		return
 	}
-	text := m.Content
-	for _, mark := range thinking {
-		if think, after, ok := strings.Cut(text, mark[1]); ok {
-			m.Reasoning, text = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(think), mark[0])), after
-			break
-		}
-		if think, ok := strings.CutPrefix(strings.TrimSpace(text), mark[0]); ok { // cut off
-			m.Reasoning, text = strings.TrimSpace(think), ""
-			break
-		}
-	}
+	text := m.think()
 	for _, s := range callSyntax {
 		text = s.pattern.ReplaceAllStringFunc(text, func(block string) string {
 			found := s.parse(s.pattern.FindStringSubmatch(block)[1])
@@ -80,11 +70,29 @@ func (m *Message) split(f *form, calls *int) {
 	m.Content = strings.TrimSpace(text)
 }
 
-// add adds calls, and gives them their IDs.
+// think sets the reasoning, and returns the content without it.
+func (m *Message) think() string {
+	text := m.Content
+	for _, mark := range thinking {
+		if think, after, ok := strings.Cut(text, mark[1]); ok {
+			m.Reasoning = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(think), mark[0]))
+			return after
+		}
+		if think, ok := strings.CutPrefix(strings.TrimSpace(text), mark[0]); ok { // cut off
+			m.Reasoning = strings.TrimSpace(think)
+			return ""
+		}
+	}
+	return text
+}
+
+// add adds calls, and gives them their IDs. If calls is nil, they keep the IDs that the model wrote.
 func (m *Message) add(found []Call, calls *int) {
 	for _, c := range found {
-		*calls++
-		c.ID = "call_" + strconv.Itoa(*calls)
+		if calls != nil {
+			*calls++
+			c.ID, c.texts = "call_"+strconv.Itoa(*calls), nil
+		}
 		m.Calls = append(m.Calls, c)
 	}
 }

@@ -25,6 +25,8 @@ type Call struct {
 	ID        string
 	Name      string
 	Arguments string // a JSON object
+
+	texts []argumentText // the arguments, if the model wrote them as text
 }
 
 // A parser builds the messages of one row.

@@ -65,7 +65,7 @@ func TestTemplates(t *testing.T) {
 	all := []Message{
 		{Role: System, Content: system, Span: -1},
 		{Role: User, Content: "Add 2 and 3,\nplease.", Span: -1},
-		{Role: Assistant, Content: "I add.", Calls: []Call{{"call_1", "add", add}}, Span: -1},
+		{Role: Assistant, Content: "I add.", Calls: []Call{{ID: "call_1", Name: "add", Arguments: add}}, Span: -1},
 		{Role: Tool, Content: "5", CallID: "call_1", Span: -1},
 		{Role: Assistant, Content: "It is 5.", Span: -1},
 		{Role: User, Content: "Thanks.", Span: -1},
@@ -163,7 +163,7 @@ func TestSpans(t *testing.T) {
 			span{tokenize.RoleTool, "\n<|im_start|>user\n<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response><|im_end|>" + answer},
 			span{tokenize.RoleAssistant, "Done.<|im_end|>"}), []Message{
 			user,
-			{Role: Assistant, Reasoning: "Hm.", Content: "I add.", Calls: []Call{{"call_1", "add", `{"a": 1}`}, {"call_2", "add", `{"a": 1}`}}, Span: 1},
+			{Role: Assistant, Reasoning: "Hm.", Content: "I add.", Calls: []Call{{ID: "call_1", Name: "add", Arguments: `{"a": 1}`}, {ID: "call_2", Name: "add", Arguments: `{"a": 1}`}}, Span: 1},
 			{Role: Tool, Content: "1", CallID: "call_1", Span: -1},
 			{Role: Tool, Content: "2", CallID: "call_2", Span: -1},
 			{Role: Assistant, Content: "Done.", Span: 3},
@@ -171,7 +171,7 @@ func TestSpans(t *testing.T) {
 		{"a result too few", rowOf(t, tok, span{tokenize.RolePrompt, begin}, span{tokenize.RoleAssistant, call + call + "<|im_end|>"},
 			span{tokenize.RoleTool, "\n<|im_start|>user\n<tool_response>\n1\n</tool_response><|im_end|>" + answer}, span{tokenize.RoleAssistant, "Done."}), []Message{
 			user,
-			{Role: Assistant, Calls: []Call{{"call_1", "add", `{"a": 1}`}, {"call_2", "add", `{"a": 1}`}}, Span: 1},
+			{Role: Assistant, Calls: []Call{{ID: "call_1", Name: "add", Arguments: `{"a": 1}`}, {ID: "call_2", Name: "add", Arguments: `{"a": 1}`}}, Span: 1},
 			{Role: Tool, Content: "1", Span: -1},
 			{Role: Assistant, Content: "Done.", Span: 3},
 		}},

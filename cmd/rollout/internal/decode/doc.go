@@ -6,6 +6,7 @@
 //	content.go       reasoning, tool calls and tool results in the text of a message
 //	calls.go         the ways in which models write tool calls
 //	harmony.go       the answers of gpt-oss
+//	output.go        the message of one output, for the client of a model
 //	merge.go         the conversation of a sample with several rows
 //	stored.go        the messages that a run stores with output.messages
 //	json.go          messages as JSON

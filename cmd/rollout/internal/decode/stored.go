@@ -202,7 +202,7 @@ func (m *Message) addCalls(calls []call) bool {
 		if of.Name == "" {
 			return false
 		}
-		m.Calls = append(m.Calls, Call{c.ID + c.CallID, of.Name, arguments})
+		m.Calls = append(m.Calls, Call{ID: c.ID + c.CallID, Name: of.Name, Arguments: arguments})
 	}
 	return true
 }

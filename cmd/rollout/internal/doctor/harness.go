@@ -15,7 +15,10 @@ func (d *Doctor) harness(ctx context.Context) error {
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	g, err := gateway.New(ctx, d.Config)
+	if d.Config.Harness.Render && d.model == nil {
+		return nil // loadModel has reported why
+	}
+	g, err := gateway.New(ctx, d.Config, d.model)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,9 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/connect"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/render"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/session"
 	"github.com/rollout-rl/rollout/collector/session/store"
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
@@ -35,8 +37,9 @@ type Gateway struct {
 	stop     context.CancelFunc
 }
 
-// New listens on a free port of the loopback interface. It serves nothing before Start.
-func New(ctx context.Context, c *config.Config) (*Gateway, error) {
+// New listens on a free port of the loopback interface. It serves nothing before Start. The model is needed
+// only to render prompts; otherwise it can be nil.
+func New(ctx context.Context, c *config.Config, m *prompt.Model) (*Gateway, error) {
 	// No client knows the token, so only the keys of sessions open a path to an engine.
 	g := &Gateway{cfg: proxy.Config{Token: rand.Text()}}
 	for _, text := range c.Engine.URLs {
@@ -51,6 +54,9 @@ func New(ctx context.Context, c *config.Config) (*Gateway, error) {
 		return nil, exit.Usagef("harness.set: %w", err)
 	}
 	g.cfg.Set, g.cfg.Continuity = set, c.Harness.Continuity
+	if c.Harness.Render {
+		g.cfg.Renderer = render.New(m)
+	}
 	if err := g.cfg.Validate(); err != nil {
 		return nil, exit.Usagef("engine.urls: %w", err)
 	}

@@ -55,6 +55,14 @@ func (d Dialect) sglang() bool {
 	return d == DialectSGLang || d == DialectSGLangPlain || d == DialectSGLangFirst
 }
 
+// owner returns the owner of the model in the list of models.
+func (d Dialect) owner() string {
+	if d == DialectVLLM {
+		return "vllm"
+	}
+	return "sglang"
+}
+
 // The headers with which SGLang is asked for ids. Only the value 1 counts (SGLang's
 // python/sglang/srt/entrypoints/openai/serving_chat.py, _convert_to_internal_request).
 const (

@@ -12,8 +12,9 @@
 //	GET  /calls                 the calls so far, as lines of the log (see below)
 //	POST /generate              SGLang's own dialect: input_ids, one prompt
 //	POST /v1/chat/completions   OpenAI's API, with ids in the way of an engine (see below)
+//	POST /v1/completions        vLLM's form: one prompt of ids, whole answers only
 //
-// Both POST routes stream on request. Each event in a /generate stream repeats all tokens sampled so
+// The other POST routes stream on request. Each event in a /generate stream repeats all tokens sampled so
 // far, as in SGLang. Each event in a /v1/chat/completions stream contains only the new tokens.
 //
 // # Dialects
@@ -64,7 +65,8 @@
 //	seed=N     distinguishes conversations (default 1); the log repeats it
 //	calls=N    the number of answers that call a tool, or of parallel calls (default 2)
 //	parallel   all calls are in one answer
-//	subagent   the first answer starts a subagent; its task has its own marker (seed=Ns)
+//	subagent   the first answer starts a subagent; its task has its own marker (seed=Ns). If the
+//	           request has a tool that waits for a subagent, the second answer calls it
 //	think      every answer begins with reasoning
 //	long       answers that call tools have a long text
 //	unicode    answers contain characters outside ASCII

@@ -21,6 +21,8 @@ type Config struct {
 	// a Template refuses requests to /v1/chat/completions.
 	Tokenizer *bpe.Tokenizer
 	Template  *chat.Template
+	// Stop is the text of the token that ends an output. Default "<|im_end|>".
+	Stop string
 	// Model is the id of the model. Default /models/qwen3. MaxModelLen is the model's context
 	// length in tokens. Default 32768.
 	Model       string
@@ -45,7 +47,6 @@ type Config struct {
 }
 
 const (
-	stopText = "<|im_end|>" // the text of the stop token
 	byteStop = 256
 	maxBody  = 256 << 20 // bytes
 )
@@ -66,6 +67,7 @@ type Engine struct {
 
 // New returns an engine. If the tokenizer lacks the stop token, New returns an error.
 func New(cfg Config) (*Engine, error) {
+	cfg.Stop = cmp.Or(cfg.Stop, "<|im_end|>")
 	cfg.Model = cmp.Or(cfg.Model, "/models/qwen3")
 	cfg.Version = cmp.Or(cfg.Version, "default")
 	cfg.MaxModelLen = cmp.Or(cfg.MaxModelLen, 32768)
@@ -75,9 +77,9 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e.version.Store(&cfg.Version)
 	if cfg.Tokenizer != nil {
-		id, ok := cfg.Tokenizer.ID(stopText)
+		id, ok := cfg.Tokenizer.ID(cfg.Stop)
 		if !ok {
-			return nil, fmt.Errorf("enginesim: the tokenizer has no token %s", stopText)
+			return nil, fmt.Errorf("enginesim: the tokenizer has no token %s", cfg.Stop)
 		}
 		e.stop, e.result = id, "<tool_response>"
 	}
@@ -90,6 +92,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e.mux.HandleFunc("GET /calls", e.listCalls)
 	e.mux.HandleFunc("POST /generate", e.generate)
+	e.mux.HandleFunc("POST /v1/completions", e.completions)
 	e.mux.HandleFunc("POST /v1/chat/completions", e.chat)
 	return e, nil
 }
@@ -107,7 +110,7 @@ func (e *Engine) SetVersion(version string) { e.version.Store(&version) }
 
 func (e *Engine) models(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"object": "list", "data": []any{map[string]any{
-		"id": e.cfg.Model, "object": "model", "created": 1700000000, "owned_by": "sglang", "root": e.cfg.Model, "max_model_len": e.cfg.MaxModelLen,
+		"id": e.cfg.Model, "object": "model", "created": 1700000000, "owned_by": e.cfg.Dialect.owner(), "root": e.cfg.Model, "max_model_len": e.cfg.MaxModelLen,
 	}}})
 }
 

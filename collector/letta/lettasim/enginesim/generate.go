@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -62,7 +63,7 @@ func (e *Engine) generate(w http.ResponseWriter, r *http.Request) {
 }
 
 // limit returns the maximum number of tokens to sample: the limit in the request or SGLang's default
-// of 128, but never more than the rest of the context.
+// of 128, but never more than the rest of the context. The limit null means the rest of the context.
 func (e *Engine) limit(sampling json.RawMessage, prompt int) (int64, error) {
 	limit, err := firstLimit(sampling, 128, "max_new_tokens")
 	if err != nil {
@@ -74,14 +75,19 @@ func (e *Engine) limit(sampling json.RawMessage, prompt int) (int64, error) {
 	return min(limit, int64(e.cfg.MaxModelLen-prompt)), nil
 }
 
-// firstLimit returns the first of the named parameters that is set, or the value other.
+// firstLimit returns the first of the named parameters that is set, or the value other. If there is only one
+// name, its value null means that there is no limit.
 func firstLimit(sampling json.RawMessage, other int64, names ...string) (int64, error) {
 	var params map[string]json.RawMessage
 	if sampling != nil && json.Unmarshal(sampling, &params) != nil {
 		return 0, errors.New("sampling_params: want an object")
 	}
 	for _, name := range names {
-		if v, ok := params[name]; ok && string(v) != "null" {
+		v, ok := params[name]
+		if ok && string(v) == "null" && len(names) == 1 {
+			return math.MaxInt64, nil
+		}
+		if ok && string(v) != "null" {
 			var limit int64
 			if json.Unmarshal(v, &limit) != nil || limit < 0 {
 				return 0, fmt.Errorf("%s: want a number of tokens, got %s", name, v)

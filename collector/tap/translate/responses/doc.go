@@ -33,7 +33,9 @@
 // Chat completions have only functions. A custom tool becomes a function with the parameter input. A
 // tool of a namespace becomes a function with the name <namespace>__<name>. The tool calls of the
 // answer get their own form again. If the model calls a custom tool with other arguments than an input,
-// the client gets the text of the arguments as the input.
+// the client gets the text of the arguments as the input. An input becomes arguments as Python prints
+// them, {"input": "…"}. If the model printed them with other white space, the message has equal
+// arguments in other bytes.
 //
 // # Reading order
 //

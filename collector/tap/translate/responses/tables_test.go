@@ -30,7 +30,7 @@ const (
 	inTools    = `{"model":"m","input":"a","tools":[%]}`
 	plain      = `{"model":"m","input":"a"}`
 	callBase   = `"type":"function_call","call_id":"c","name":"f","arguments":"{}"`
-	customBase = `"type":"custom_tool_call","call_id":"c","name":"f","input":"x"`
+	customBase = `"type":"custom_tool_call","call_id":"c","name":"f","input":"i"`
 )
 
 // examples contains an example for each table.
@@ -59,33 +59,38 @@ var examples = map[string]example{
 	"caller: type":                                                       {`{"model":"m","input":[{` + callBase + `}]}`, `{"model":"m","input":[{` + callBase + `,"caller":{"type":"%"}}]}`},
 	"content part: type":                                                 {`{"model":"m","input":[{"role":"assistant","content":[]}]}`, `{"model":"m","input":[{"role":"assistant","content":[{"type":"%","text":"a"}]}]}`},
 	"content part with a text":                                           object(`{"model":"m","input":[{"role":"user","content":[%]}]}`, `"type":"input_text","text":"a"`),
-	"content part of type input_image":                                   object(`{"model":"m","input":[{"role":"user","content":[%]}]}`, `"type":"input_image","image_url":"data:,"`),
+	"content part of type input_image":                                   object(`{"model":"m","input":[{"role":"user","content":[%]}]}`, `"type":"input_image","image_url":"data:a"`),
 	"tool: type":                                                         {`{"model":"m","input":"a","tools":[]}`, `{"model":"m","input":"a","tools":[{"type":"%","name":"f"}]}`},
 	"tool of type function":                                              object(inTools, `"type":"function","name":"f"`),
 	"defer_loading":                                                      {`{"model":"m","input":"a","tools":[{"type":"function","name":"f"}]}`, `{"model":"m","input":"a","tools":[{"type":"function","name":"f","defer_loading":%}]}`},
 	"tool of type custom":                                                object(inTools, `"type":"custom","name":"f"`),
 	"tool of type custom: format: type": {`{"model":"m","input":"a","tools":[{"type":"custom","name":"f"}]}`,
 		`{"model":"m","input":"a","tools":[{"type":"custom","name":"f","format":{"type":"%","definition":"d"}}]}`},
-	"tool of type namespace": object(inTools, `"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]`),
+	"tool of type namespace": object(inTools, `"type":"namespace","tools":[{"type":"function","name":"f"}],"name":"n"`),
 }
 
 // values contains the values of members, and whole requests for words that need other members. A member
 // that is not listed has the value "x".
 var values = map[string]string{
-	"request/input":                            `"b"`,
-	"request/tools":                            `[{"type":"function","name":"f"}]`,
-	"request/stream":                           `true`,
-	"request/reasoning":                        `{"effort":"low"}`,
-	"request/text":                             `{"verbosity":"low"}`,
-	"request/truncation":                       `"disabled"`,
-	"request/background":                       `false`,
-	"request/include":                          `["reasoning.encrypted_content"]`,
-	"request/prompt_cache_options":             `{"ttl":"30m"}`,
-	"request/tool_choice":                      `"auto","tools":[{"type":"function","name":"f"}]`,
-	"request/parallel_tool_calls":              `true,"tools":[{"type":"function","name":"f"}]`,
-	"reasoning/context":                        `"auto"`,
-	"reasoning/mode":                           `"standard"`,
-	"input item of type message/role":          `"user"`,
+	"request/input":                              `"b"`,
+	"request/tools":                              `[{"type":"function","name":"f"}]`,
+	"request/stream":                             `true`,
+	"request/reasoning":                          `{"effort":"low"}`,
+	"request/text":                               `{"verbosity":"low"}`,
+	"request/truncation":                         `"disabled"`,
+	"request/background":                         `false`,
+	"request/include":                            `["reasoning.encrypted_content"]`,
+	"request/prompt_cache_options":               `{"ttl":"30m"}`,
+	"request/tool_choice":                        `"auto","tools":[{"type":"function","name":"f"}]`,
+	"request/parallel_tool_calls":                `true,"tools":[{"type":"function","name":"f"}]`,
+	"reasoning/context":                          `"auto"`,
+	"reasoning/mode":                             `"standard"`,
+	"input item of type reasoning/summary":       `[{"type":"summary_text","text":"t"}]`,
+	"tool of type namespace/tools":               `[{"type":"function","name":"g"}]`,
+	"input item of type message/role":            `"user"`,
+	"input item of type function_call/caller":    `{"type":"direct"}`,
+	"input item of type custom_tool_call/caller": `{"type":"direct"}`,
+	"input item of type function_call_output or custom_tool_call_output/caller": `{"type":"direct"}`,
 	"text/format":                              `{"type":"json_object"}`,
 	"tool_choice, or its type/auto":            `{"input":"a","tools":[{"type":"function","name":"f"}],"tool_choice":"auto"}`,
 	"tool_choice, or its type/none":            `{"input":"a","tools":[{"type":"function","name":"f"}],"tool_choice":"none"}`,
@@ -107,7 +112,7 @@ var values = map[string]string{
 
 // inert contains the translated members whose value alone does not change the chat completion, or that
 // the example already has.
-var inert = []string{"request/stream", "id", "encrypted_content", "refusal", "summary", "input", "tools"}
+var inert = []string{"request/stream", "id", "encrypted_content", "refusal"}
 
 // TestTables applies each rule.
 func TestTables(t *testing.T) {
@@ -151,10 +156,10 @@ func fill(ex example, member, key string) string {
 	}
 	name := `"` + member + `":`
 	with := ex.with
-	if i := strings.LastIndex(with, name); i >= 0 { // the example has the member with another value
+	if i := strings.LastIndex(with, name); i > strings.LastIndex(with, "},{") { // the example has the member with another value
 		end := i + strings.IndexAny(with[i:], ",")
 		if strings.HasPrefix(with[i+len(name):], "[") {
-			end = i + strings.Index(with[i:], "]") + 2
+			end = i + strings.Index(with[i:], "]") + 1
 		}
 		with = with[:i] + with[end+1:]
 	}

@@ -1,0 +1,57 @@
+package decode
+
+import "strings"
+
+// An Output is what the model sampled for one call.
+type Output struct {
+	Prompt, IDs []int32
+	// Stop is the stop string that ended the output, or empty. The content ends before it.
+	Stop string
+	// Tools reports whether the output can call tools. If it cannot, the text of a call is content.
+	Tools bool
+	// IsText reports whether the value of a tool's parameter is always a string. Some models write all
+	// values as text, so that only the tool shows whether 42 is a number. Nil: no value is.
+	IsText func(tool, parameter string) bool
+}
+
+// promptEnd is how many of the prompt's last tokens can begin the answer.
+const promptEnd = 8
+
+// Output returns the message of an output. All text that is neither reasoning nor a valid call is content. A
+// content from which nothing was taken keeps the white space at its ends. A call has no ID unless the model
+// wrote one.
+func (d *Decoder) Output(o Output) Message {
+	text := d.text(o.IDs)
+	if i := strings.LastIndex(text, o.Stop); i >= 0 && o.Stop != "" {
+		text = text[:i]
+	}
+	full := d.begun(o.Prompt) + text
+	m := Message{Role: Assistant, Content: full}
+	if o.Tools || d.form != nil && d.form.harmony { // the forms of harmony are not only for calls
+		m.split(d.form, nil)
+	} else {
+		m.Content = strings.TrimSpace(m.think())
+	}
+	if m.Content == strings.TrimSpace(full) {
+		m.Content = text
+	}
+	for i := range m.Calls {
+		c := &m.Calls[i]
+		if c.texts != nil && o.IsText != nil {
+			c.Arguments = joined(c.texts, func(parameter string) bool { return o.IsText(c.Name, parameter) })
+		}
+	}
+	return m
+}
+
+// begun returns the mark with which the prompt begins the reasoning of the answer, or "". Some templates end
+// the prompt with this mark.
+func (d *Decoder) begun(prompt []int32) string {
+	end := strings.TrimSpace(d.text(prompt[max(0, len(prompt)-promptEnd):]))
+	for _, mark := range thinking {
+		if strings.HasSuffix(end, mark[0]) {
+			return mark[0]
+		}
+	}
+	return ""
+}
