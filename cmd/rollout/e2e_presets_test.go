@@ -167,7 +167,9 @@ func readScenes(t *testing.T, run, log string) (scenes []scene) {
 		}
 		scenes = append(scenes, sc)
 	}
-	for what, want := range compareWithLog(t, run, log, failed...).Expected {
+	python := compareWithLog(t, run, log, failed...)
+	t.Logf("%d rows have a parent", python.Parents)
+	for what, want := range python.Expected {
 		if got := tokens[what]; what != "failed" && got != want.Tokens {
 			t.Errorf("%s: %d tokens, want %d according to the engine's log", what, got, want.Tokens)
 		}

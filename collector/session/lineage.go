@@ -7,8 +7,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// findStarts sets chain.start: the calls that started subagents. The proof is the result of a tool call
-// that contains the text of the subagent.
+// findStarts sets chain.start: the calls that started subagents. The package comment contains the rules.
 func (b *builder) findStarts() {
 	linked := false
 	for _, x := range b.chains {
@@ -34,8 +33,9 @@ func (b *builder) findStarts() {
 // same messages, or with a rewritten history.
 func (b *builder) link(x *chain) {
 	linked, repeated := map[*call]bool{x.first(): true}, int32(-1)
+	elsewhere := func(d *call) bool { return d.chain != x }
 	for _, c := range x.calls {
-		if p := c.read; p != nil && linked[p] && b.unique(p, c) {
+		if p := c.read; p != nil && linked[p] && !slices.ContainsFunc(b.equal(p, c), elsewhere) {
 			linked[c] = true
 		}
 		if !linked[c] {
@@ -46,7 +46,7 @@ func (b *builder) link(x *chain) {
 		}
 		repeated = c.end()
 		same := b.byEnd[repeated]
-		if !slices.ContainsFunc(same, func(d *call) bool { return d.chain != x }) {
+		if !slices.ContainsFunc(same, elsewhere) {
 			for _, d := range same {
 				linked[d] = true
 			}
@@ -55,18 +55,18 @@ func (b *builder) link(x *chain) {
 	x.linked = true
 }
 
-// unique reports whether r contains the answer of a, and not an equal answer of another call.
-func (b *builder) unique(a, r *call) bool {
+// equal returns the calls whose answer r can contain in the place of a's answer, including a.
+func (b *builder) equal(a, r *call) []*call {
 	if r.startsWith(a) {
-		return len(b.byPlace[pair{a.end(), a.answer.full}]) == 1
+		return b.byPlace[pair{a.end(), a.answer.full}]
 	}
-	return len(b.byAnswer[a.answer.full]) == 1
+	return b.byAnswer[a.answer.full]
 }
 
 // readResults finds the texts of answers in the results that r adds to the answer that it continues.
 func (b *builder) readResults(r *call) {
 	a := r.read
-	if a == nil || !a.answer.called() || !b.unique(a, r) {
+	if a == nil || !a.answer.called() || len(b.equal(a, r)) > 1 {
 		return
 	}
 	open := map[string]bool{} // the ids of the tool calls without a result
@@ -121,6 +121,7 @@ func (q *quote) addStart(a, r *call, results int) {
 	for x, c := range first {
 		switch {
 		case !x.linked || x == a.chain || a.index > x.first().index || !a.before(x.first()):
+		case x.contradicts(a):
 		case c.ended > q.sent: // the result can be a copy of an earlier message
 		case len(first) > results && x.startedElsewhere(a):
 		default:
@@ -132,8 +133,15 @@ func (q *quote) addStart(a, r *call, results int) {
 // maxRivals limits the time that addStart takes if very many chains have the same answer.
 const maxRivals = 64
 
-// startedElsewhere reports whether the headers of the chain name another agent as its parent than the
-// agent of a. They can only exclude a candidate, and a program without such headers excludes none.
+// contradicts reports whether the headers name the agent of a, and another agent as the parent.
+func (x *chain) contradicts(a *call) bool {
+	parent := x.first().ParentAgent
+	return parent != "" && a.Agent != "" && parent != a.Agent
+}
+
+// startedElsewhere reports whether the headers, if the chain has them, do not name the agent of a as the
+// parent. It is used only to choose between several candidates, because some programs do not name their
+// main agent.
 func (x *chain) startedElsewhere(a *call) bool {
 	return x.first().Agent != "" && x.first().ParentAgent != a.Agent
 }
