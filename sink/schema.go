@@ -1,8 +1,13 @@
 package sink
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
 	"maps"
 	"strconv"
+
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // SchemaVersion is the version of the columns of StoredRow and StoredFailure. A reader refuses
@@ -14,7 +19,34 @@ const (
 	metaSchemaVersion = "rollout.schema_version"
 	metaRunID         = "rollout.run_id"
 	metaKind          = "rollout.kind"
+	metaExperts       = "rollout.routed_experts"
 )
+
+// expertsMeta describes the column routed_experts in the words of numpy:
+//
+//	np.frombuffer(value, dtype).reshape(-1, *shape)
+func expertsMeta(s tokenize.ExpertShape) string {
+	return fmt.Sprintf(`{"dtype":"int%d","shape":[%d,%d],"experts":%d}`, 8*s.IDBytes(), s.Layers, s.TopK, s.Experts)
+}
+
+// expertsIn returns the shape of the routed experts in a shard, or zero if the shard has none.
+func expertsIn(f io.ReaderAt, shard Shard) (s tokenize.ExpertShape, err error) {
+	meta := map[string]string{}
+	if err := fileMeta(f, shard, meta); err != nil || meta[metaExperts] == "" {
+		return s, err
+	}
+	var v struct {
+		Shape   [2]int
+		Experts int
+	}
+	if err := json.Unmarshal([]byte(meta[metaExperts]), &v); err == nil {
+		s, _ = tokenize.ParseExpertShape(fmt.Sprintf("%dx%d/%d", v.Shape[0], v.Shape[1], v.Experts))
+	}
+	if meta[metaExperts] != expertsMeta(s) {
+		return s, fmt.Errorf("%s is %q, which is not a shape of routed experts", metaExperts, meta[metaExperts])
+	}
+	return s, nil
+}
 
 type shardMeta [1 + KindScores]map[string]string
 
@@ -31,6 +63,19 @@ func (d *Dataset) metaOf(config map[string]string) *shardMeta {
 		maps.Copy(all[kind], config)
 	}
 	return &all
+}
+
+// ownMeta returns the pairs in Config.Meta and the shape of the routed experts.
+func (d *Dataset) ownMeta() map[string]string {
+	if d.cfg.Experts == (tokenize.ExpertShape{}) {
+		return d.cfg.Meta
+	}
+	all := maps.Clone(d.cfg.Meta)
+	if all == nil {
+		all = map[string]string{}
+	}
+	all[metaExperts] = expertsMeta(d.cfg.Experts)
+	return all
 }
 
 // A StoredRow is one row of a data shard. It contains a training sequence of T tokens in K spans,
@@ -72,6 +117,15 @@ type StoredRow struct {
 	Logprobs []float32 `parquet:"logprobs,list" parquet-element:",split"`
 	// Versions has length T, or is nil if no version is known. tokenize.Row explains the value -1.
 	Versions []int32 `parquet:"versions,list,optional"`
+	// WeightVersions and WeightVersionEnds have one element per run of tokens with one weight version,
+	// and SamplingMaskLengths has length T; see tokenize.Row. RoutedExperts has the bytes of
+	// tokenize.Experts, and the footer has their shape (rollout.routed_experts). All of them are nil
+	// unless the run keeps them.
+	WeightVersions      []string `parquet:"weight_versions,list,optional" parquet-element:",dict"`
+	WeightVersionEnds   []int32  `parquet:"weight_version_ends,list,optional"`
+	RoutedExperts       []byte   `parquet:"routed_experts,optional"`
+	SamplingMask        []int32  `parquet:"sampling_mask,list,optional"`
+	SamplingMaskLengths []int32  `parquet:"sampling_mask_lengths,list,optional"`
 	// TurnOffsets has length K+1. TurnRoles has length K.
 	TurnOffsets []int32 `parquet:"turn_offsets,list" parquet-element:",delta" read:"facts"`
 	TurnRoles   []int8  `parquet:"turn_roles,list" read:"facts"`
