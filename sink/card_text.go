@@ -48,6 +48,7 @@ share ` + "`sample_key`" + ` and are numbered by ` + "`segment_index`" + ` of ` 
 | columns | |
 |---|---|
 | ` + "`chain`, `chain_kind`" + ` | the number of the conversation within the sample, 0 for the main one, and its kind: main, subagent or auxiliary |
+| ` + "`parent_chain`, `parent_step`" + ` | the conversation and the call (an element of its ` + "`step_ids`" + `) that started a subagent; null for other rows and if not proven |
 | ` + "`input_ids`, `loss_mask`, `logprobs`" + ` | length T: token ids; 1 if the policy sampled the token and it can be trained on; log-probabilities, 0 if the mask is 0 |
 | ` + "`versions`" + ` | length T or null: policy version of each sampled token, -1 for other tokens and if unknown |
 | ` + "`turn_offsets`, `turn_roles`" + ` | length K+1 and K: the spans and their roles (0 prompt, 1 assistant, 2 tool, 3 user) |

@@ -25,6 +25,9 @@
 //	subagent   a conversation that the agent started with another agent
 //	auxiliary  a conversation of the harness with itself, such as a title or a summary
 //
+// parent_chain and parent_step identify the call that started a subagent: the chain of the call, and
+// the element of step_ids that stands for the call. A chain comes after its parent_chain.
+//
 // The rows of a sample are in the order of their chains, and a chain can have several rows or none.
 // A sample from a Letta server has only the main chain.
 //
@@ -32,8 +35,8 @@
 // Arrow, a list has a non-nullable field named element. pyarrow reads the same schema from both
 // formats, including nullability and metadata.
 //
-// The nullable columns are versions, reward, reward_details, divergence, the sampling parameters,
-// messages, metadata and the last four columns. Null never means zero. In divergence, null means
+// The nullable columns are parent_chain, parent_step, versions, reward, reward_details, divergence,
+// the sampling parameters, messages, metadata and the last four columns. Null never means zero. In divergence, null means
 // that the row is not a fork and that no part of the row was realigned. In all other columns, null
 // means that the value is unknown or was not set.
 //

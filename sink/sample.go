@@ -84,21 +84,25 @@ func checkRow(r *tokenize.Row, i, n, vocab int) error {
 }
 
 // A chainCheck checks the chains of a sample's rows. The rows of a chain follow each other and have
-// the same kind, and the chains are in ascending order. A chain can have no row.
+// the same kind and parent, and the chains are in ascending order. A chain can have no row.
 type chainCheck struct {
-	chain int32
-	kind  tokenize.ChainKind
+	chain  int32
+	kind   tokenize.ChainKind
+	parent tokenize.Parent
 }
 
 // next checks the next row of the sample. The zero value is the state before the first row.
 func (c *chainCheck) next(r *tokenize.Row) error {
 	last := *c
-	c.chain, c.kind = r.Chain, r.ChainKind
+	*c = chainCheck{r.Chain, r.ChainKind, r.Parent}
 	switch {
 	case r.Chain < last.chain:
 		return fmt.Errorf("a row of chain %d follows a row of chain %d, but chains must be in ascending order", r.Chain, last.chain)
 	case r.Chain == last.chain && r.ChainKind != last.kind:
 		return fmt.Errorf("chain %d has kind %s, but an earlier row of the chain has kind %s", r.Chain, r.ChainKind, last.kind)
+	case r.Chain == last.chain && r.Parent != last.parent:
+		return fmt.Errorf("chain %d was started by step %d of chain %d, but an earlier row of the chain has step %d of chain %d",
+			r.Chain, r.Parent.Step, r.Parent.Chain, last.parent.Step, last.parent.Chain)
 	}
 	return nil
 }

@@ -110,6 +110,11 @@ type StoredRow struct {
 	// ChainKind is main, subagent or auxiliary. It is main if Chain is 0.
 	Chain     int32  `parquet:"chain" read:"facts"`
 	ChainKind string `parquet:"chain_kind,dict" read:"facts"`
+	// ParentChain and ParentStep identify the call that started the conversation of a subagent: a
+	// conversation of the sample, and the element of StepIDs that the call has in a row of that
+	// conversation. The call can be missing from the rows. Both are nil if the call is not proven.
+	ParentChain *int32 `parquet:"parent_chain,optional" read:"facts"`
+	ParentStep  *int32 `parquet:"parent_step,optional" read:"facts"`
 
 	// InputIDs, LossMask and Logprobs have length T; see tokenize.Row.
 	InputIDs []int32   `parquet:"input_ids,list"`

@@ -15,6 +15,7 @@ import (
 type rowMemory struct {
 	flags    []string
 	versions Range
+	parent   tokenize.Parent
 }
 
 // set sets r to row i of the sample. Afterwards, r shares memory with s and mem.
@@ -48,6 +49,9 @@ func (r *StoredRow) set(s *tokenize.Sample, i int, mem *rowMemory) {
 		PromptTokens: s.PromptTokens, CompletionTokens: s.CompletionTokens, Steps: s.Steps,
 		StartedAt: s.StartedAt.UnixMicro(), DurationMS: s.Duration.Milliseconds(), WorkingMS: s.Working.Milliseconds(),
 		Messages: s.Messages, Metadata: s.Metadata,
+	}
+	if mem.parent = row.Parent; row.Parent != (tokenize.Parent{}) {
+		r.ParentChain, r.ParentStep = &mem.parent.Chain, &mem.parent.Step
 	}
 	if versions, ok := policyVersions(row); ok {
 		mem.versions = versions
@@ -121,9 +125,25 @@ func (r *StoredRow) tokens(experts tokenize.ExpertShape) (tokenize.Row, error) {
 		row.Grade.UnmarshalText([]byte(r.Verification)),
 		row.Source.UnmarshalText([]byte(r.PromptSource)),
 		row.Flags.UnmarshalText([]byte(strings.Join(r.Flags, ","))),
+		r.parent(&row),
 		r.realigned(&row),
 	)
 	return row, err
+}
+
+// parent sets row.Parent.
+func (r *StoredRow) parent(row *tokenize.Row) error {
+	switch {
+	case r.ParentChain == nil && r.ParentStep == nil:
+		return nil
+	case r.ParentChain == nil || r.ParentStep == nil:
+		return errors.New("only one of parent_chain and parent_step is null")
+	}
+	row.Parent = tokenize.Parent{Chain: *r.ParentChain, Step: *r.ParentStep}
+	if *r.ParentStep < 1 {
+		return fmt.Errorf("parent_step is %d, but must be ≥ 1", *r.ParentStep)
+	}
+	return nil
 }
 
 // realigned decodes the divergence column and sets row.Realigned. It returns an error if any part

@@ -329,6 +329,13 @@ func testRefusals(t *testing.T, cfg sink.Config) {
 		{"id outside the vocabulary", func(s *tokenize.Sample) { s.Rows[0].InputIDs[0] = sinktest.Vocab }},
 		{"segments out of order", func(s *tokenize.Sample) { s.Rows[0].SegmentIndex = 1 }},
 		{"segment missing", func(s *tokenize.Sample) { s.Rows[0].SegmentCount = 2 }},
+		{"parent without a chain before it", func(s *tokenize.Sample) {
+			s.Rows[0].Chain, s.Rows[0].ChainKind, s.Rows[0].Parent = 1, tokenize.ChainSubagent, tokenize.Parent{Chain: 1, Step: 1}
+		}},
+		{"two parents of a chain", func(s *tokenize.Sample) {
+			inChains(1, tokenize.ChainSubagent, 1, tokenize.ChainSubagent)(s)
+			s.Rows[1].Parent = tokenize.Parent{Step: 1}
+		}},
 		{"main chain of another kind", func(s *tokenize.Sample) { s.Rows[0].ChainKind = tokenize.ChainSubagent }},
 		{"chains out of order", inChains(2, tokenize.ChainSubagent, 1, tokenize.ChainSubagent)},
 		{"a chain of two kinds", inChains(1, tokenize.ChainSubagent, 1, tokenize.ChainAuxiliary)},

@@ -166,6 +166,26 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 			})
 		}, "a row of chain 1 follows a row of chain 2"},
 		{"chain of two kinds", row(func(r *sink.StoredRow) { r.ChainKind = "auxiliary" }), "chain 0 has kind auxiliary, want main"},
+		{"parent", row(func(r *sink.StoredRow) {
+			r.Chain, r.ChainKind, r.ParentChain, r.ParentStep = 1, "subagent", new(int32(0)), new(int32(1))
+		}), ""},
+		{"parent of the main conversation", row(func(r *sink.StoredRow) { r.ParentChain, r.ParentStep = new(int32(0)), new(int32(1)) }),
+			"main chain 0 cannot be started by step 1 of chain 0"},
+		{"chain that starts itself", row(func(r *sink.StoredRow) {
+			r.Chain, r.ChainKind, r.ParentChain, r.ParentStep = 1, "subagent", new(int32(1)), new(int32(1))
+		}), "subagent chain 1 cannot be started by step 1 of chain 1"},
+		{"half a parent", row(func(r *sink.StoredRow) { r.Chain, r.ChainKind, r.ParentChain = 1, "subagent", new(int32(0)) }),
+			"only one of parent_chain and parent_step is null"},
+		{"parent without a step", row(func(r *sink.StoredRow) {
+			r.Chain, r.ChainKind, r.ParentChain, r.ParentStep = 1, "subagent", new(int32(0)), new(int32(0))
+		}), "parent_step is 0, but must be ≥ 1"},
+		{"two parents of a chain", func(s S) {
+			s.replace(func(rows []sink.StoredRow) {
+				for i := range rows[:2] {
+					rows[i].Chain, rows[i].ChainKind, rows[i].ParentChain, rows[i].ParentStep = 1, "subagent", new(int32(0)), new(int32(1+i))
+				}
+			})
+		}, "chain 1 was started by step 2 of chain 0, but an earlier row of the chain has step 1 of chain 0"},
 		{"unknown kind of chain", row(func(r *sink.StoredRow) { r.Chain, r.ChainKind = 1, "side" }), `"side"`},
 		{"rollout", row(func(r *sink.StoredRow) { r.RolloutID = "x" }), "rollout_id"},
 		{"status", row(func(r *sink.StoredRow) { r.Status = "error" }), "status"},

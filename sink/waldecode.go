@@ -62,6 +62,7 @@ func (d *sampleDecoder) row() (r tokenize.Row) {
 	r.TurnOffsets = d.int32s()
 	r.TurnRoles = d.int8s()
 	r.PromptLength, r.Chain, r.ChainKind = d.Int32(), d.Int32(), tokenize.ChainKind(d.Byte())
+	r.Parent.Chain, r.Parent.Step = d.Int32(), d.Int32()
 	r.SegmentIndex, r.SegmentCount = d.Int32(), d.Int32()
 	r.Grade, r.Source = tokenize.Grade(d.Byte()), tokenize.PromptSource(d.Byte())
 	r.Divergence = takePointer(d, (*sampleDecoder).divergence)

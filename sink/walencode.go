@@ -93,6 +93,7 @@ func (e *sampleEncoder) appendRow(b []byte, r *tokenize.Row) []byte {
 	b = appendInt32s(b, r.TurnOffsets)
 	b = appendInt8s(b, r.TurnRoles)
 	b = append(appendInts(b, r.PromptLength, r.Chain), byte(r.ChainKind))
+	b = appendInts(b, r.Parent.Chain, r.Parent.Step)
 	b = appendInts(b, r.SegmentIndex, r.SegmentCount)
 	b = append(b, byte(r.Grade), byte(r.Source))
 	b = appendPointer(b, r.Divergence, appendDivergence)

@@ -317,7 +317,7 @@ func (a *Aligner) begin(k int, div *Divergence) error {
 		div = &Divergence{Call: int32(k), Kind: DivergedAfterLost}
 	}
 	a.rows = append(a.rows, Row{
-		Chain: c.Chain, ChainKind: c.ChainKind, FirstCall: int32(k), LastCall: int32(k), Grade: c.Grade, Source: c.Source, Divergence: div,
+		Chain: c.Chain, ChainKind: c.ChainKind, Parent: c.Parent, FirstCall: int32(k), LastCall: int32(k), Grade: c.Grade, Source: c.Source, Divergence: div,
 	})
 	a.open, a.cutBefore, a.lostBefore, a.lastRow = true, false, false, -1
 	row := &a.rows[len(a.rows)-1]

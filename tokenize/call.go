@@ -22,6 +22,9 @@ type Call struct {
 	Chain     int32
 	ChainKind ChainKind
 
+	// Parent is the call that started the chain. It is the same in all calls of the chain.
+	Parent Parent
+
 	// After is RoleTool if a tool turn comes between the previous call and this one, otherwise
 	// RoleUser. After is ignored for the first call.
 	After Role
@@ -82,6 +85,15 @@ const (
 	FinishLength = "length" // the output reached the token limit or the end of the context
 	FinishAbort  = "abort"  // the engine aborted the call, so the output is never data
 )
+
+// A Parent identifies the call that started a subagent. The zero value means that the chain is not
+// the chain of a subagent, or that the call is not proven.
+type Parent struct {
+	// Chain is the chain of the call. It is less than the number of the chain that the call started.
+	Chain int32
+	// Step is the StepID of the call, which is a number from 1.
+	Step int32
+}
 
 // A ChainKind is the role of a conversation in its rollout.
 type ChainKind uint8

@@ -36,6 +36,9 @@ func TestSeveralChains(t *testing.T) {
 			}
 			for k := range calls1 {
 				calls1[k].Chain, calls1[k].ChainKind = int32(x), tokenize.ChainKind(min(x, 2))
+				if x == 1 {
+					calls1[k].Parent.Step = 7
+				}
 			}
 			calls1 = slices.DeleteFunc(calls1, func(c tokenize.Call) bool {
 				lost := c.Grade == tokenize.Quarantined

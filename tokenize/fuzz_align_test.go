@@ -58,7 +58,7 @@ func callsFrom(p *tape) (tokenize.AlignConfig, []tokenize.Call) {
 			chain += 1 + int32(p.next(2))
 		}
 		if c.Chain = chain; chain > 0 {
-			c.ChainKind = tokenize.ChainSubagent
+			c.ChainKind, c.Parent = tokenize.ChainSubagent, tokenize.Parent{Chain: chain - 1, Step: chain}
 		}
 		prompt := slices.Clone(seen)
 		switch p.next(8) {
@@ -145,7 +145,7 @@ func checkAlignment(calls []tokenize.Call, cfg tokenize.AlignConfig, rows []toke
 	for i := range rows {
 		r := &rows[i]
 		for _, c := range calls[r.FirstCall:r.LastCall] {
-			if c.Chain != r.Chain || c.ChainKind != r.ChainKind {
+			if c.Chain != r.Chain || c.ChainKind != r.ChainKind || c.Parent != r.Parent {
 				return fmt.Errorf("row %d is of %s chain %d and has a call of %s chain %d", i, r.ChainKind, r.Chain, c.ChainKind, c.Chain)
 			}
 		}

@@ -246,7 +246,7 @@ func refPromptLength(r *refRow) int {
 func refResult(cfg tokenize.AlignConfig, calls []tokenize.Call, r *refRow, i, n int) tokenize.Row {
 	first, last := calls[r.first], calls[r.last-1]
 	row := tokenize.Row{
-		Chain: first.Chain, ChainKind: first.ChainKind,
+		Chain: first.Chain, ChainKind: first.ChainKind, Parent: first.Parent,
 		SegmentIndex: int32(i), SegmentCount: int32(n), FirstCall: int32(r.first), LastCall: int32(r.last),
 		PromptLength: int32(refPromptLength(r)), Unscored: int32(refUnscored(r)), Trimmed: int32(r.trimmed),
 		Grade: first.Grade, Source: first.Source, Divergence: r.diverged, Realigned: r.repairs,

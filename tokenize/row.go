@@ -61,6 +61,9 @@ type Row struct {
 	Chain     int32
 	ChainKind ChainKind
 
+	// Parent is the field of the row's calls. It is zero unless ChainKind is ChainSubagent.
+	Parent Parent
+
 	// SegmentIndex is the index of the row among the SegmentCount rows of its sample.
 	SegmentIndex, SegmentCount int32
 

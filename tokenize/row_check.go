@@ -115,6 +115,8 @@ func (r *Row) checkFacts() error {
 		return rowError(-1, -1, ErrInvariant, "the row belongs to chain %d of kind %s", r.Chain, r.ChainKind)
 	case r.Chain == 0 && r.ChainKind != ChainMain:
 		return rowError(-1, -1, ErrInvariant, "chain 0 has kind %s, want %s", r.ChainKind, ChainMain)
+	case r.Parent != Parent{} && (r.ChainKind != ChainSubagent || r.Parent.Step < 1 || r.Parent.Chain < 0 || r.Parent.Chain >= r.Chain):
+		return rowError(-1, -1, ErrInvariant, "%s chain %d cannot be started by step %d of chain %d", r.ChainKind, r.Chain, r.Parent.Step, r.Parent.Chain)
 	case r.FirstCall < 0 || calls <= 0:
 		return rowError(-1, -1, ErrInvariant, "the range of calls, %d to %d, is empty or negative", r.FirstCall, r.LastCall)
 	case len(r.FinishReasons) != calls || len(r.StepIDs) != calls:

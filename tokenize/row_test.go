@@ -101,6 +101,13 @@ func TestRowCheck(t *testing.T) {
 		{"negative chain", func(r *tokenize.Row) { r.Chain, r.ChainKind = -1, tokenize.ChainSubagent }, tokenize.ErrInvariant},
 		{"chain 0 of another kind", func(r *tokenize.Row) { r.ChainKind = tokenize.ChainSubagent }, tokenize.ErrInvariant},
 		{"unknown kind of chain", func(r *tokenize.Row) { r.Chain, r.ChainKind = 1, tokenize.ChainAuxiliary+1 }, tokenize.ErrInvariant},
+		{"parent of the main chain", func(r *tokenize.Row) { r.Parent.Step = 1 }, tokenize.ErrInvariant},
+		{"parent in the same chain", func(r *tokenize.Row) {
+			r.Chain, r.ChainKind, r.Parent = 1, tokenize.ChainSubagent, tokenize.Parent{Chain: 1, Step: 1}
+		}, tokenize.ErrInvariant},
+		{"parent without a step", func(r *tokenize.Row) {
+			r.Chain, r.ChainKind, r.Parent = 2, tokenize.ChainSubagent, tokenize.Parent{Chain: 1}
+		}, tokenize.ErrInvariant},
 		{"unknown flag", func(r *tokenize.Row) { r.Flags = 1 << 15 }, tokenize.ErrInvariant},
 	}
 	for _, tt := range tests {

@@ -353,6 +353,9 @@ func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o
 				"tokens": total, "trained": t,
 				"reward": r.Reward, "verification": r.Verification, "prompt_source": r.PromptSource, "status": r.Status, "flags": r.Flags,
 			}
+			if r.ParentChain != nil {
+				line["parent_chain"], line["parent_step"] = *r.ParentChain, r.ParentStep
+			}
 			if u, ok := o.unshown[r.SampleKey]; ok {
 				line["unshown"] = u
 			}

@@ -198,7 +198,11 @@ func Edge() []*tokenize.Sample {
 
 	add(b.Sample(b.Row(4, 2), b.Row(3, 2), b.Row(5, 1), b.Row(2, 2)), func(s *tokenize.Sample) { // several chains
 		for i := range s.Rows[1:] {
-			s.Rows[i+1].Chain, s.Rows[i+1].ChainKind = int32(1+i/2*1_000_000), tokenize.ChainKind(1+i/2)
+			r := &s.Rows[i+1]
+			r.Chain, r.ChainKind = int32(1+i/2*1_000_000), tokenize.ChainKind(1+i/2)
+			if r.ChainKind == tokenize.ChainSubagent {
+				r.Parent = tokenize.Parent{Chain: 0, Step: math.MaxInt32}
+			}
 		}
 		for i, reason := range []tokenize.Reason{tokenize.ReasonAuxiliary, tokenize.ReasonSuperseded, tokenize.ReasonCutAnswer, tokenize.ReasonNoIDs} {
 			s.Failures = append(s.Failures, tokenize.Failure{
@@ -353,6 +357,9 @@ func Rows(s *tokenize.Sample) []sink.StoredRow {
 			PromptTokens: s.PromptTokens, CompletionTokens: s.CompletionTokens, Steps: s.Steps,
 			StartedAt: s.StartedAt.UnixMicro(), DurationMS: s.Duration.Milliseconds(), WorkingMS: s.Working.Milliseconds(),
 			Messages: s.Messages, Metadata: s.Metadata,
+		}
+		if p := r.Parent; p.Step > 0 {
+			rows[i].ParentChain, rows[i].ParentStep = &p.Chain, &p.Step
 		}
 		rows[i].PolicyVersionMin, rows[i].PolicyVersionMax = policyVersions(r)
 		if text := r.AppendDivergence(nil); len(text) > 0 {

@@ -36,6 +36,8 @@ segment_index: int32 not null
 segment_count: int32 not null
 chain: int32 not null
 chain_kind: string not null
+parent_chain: int32
+parent_step: int32
 input_ids: list<element: int32 not null> not null
 loss_mask: list<element: int8 not null> not null
 logprobs: list<element: float not null> not null

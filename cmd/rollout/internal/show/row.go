@@ -56,6 +56,9 @@ func WriteRow(w io.Writer, r *sink.StoredRow, v RowView) error {
 	fact := v.facts(&b)
 	fact("row", "%d: task %s, sample %d of %d, attempt %d, segment %d of %d%s",
 		v.Number, termsafe.Text(r.TaskID, 60), r.SampleIndex, r.GroupSize, r.Attempt, r.SegmentIndex+1, r.SegmentCount, ChainText(r, ", chain "))
+	if r.ParentChain != nil && r.ParentStep != nil {
+		fact("started by", "chain %d, step %d", *r.ParentChain, *r.ParentStep)
+	}
 	fact("key", "%s", r.SampleKey)
 	fact("tokens", "%d: prompt %d, trained %d (%s), unscored %d, trimmed %d", len(r.InputIDs), r.PromptLength,
 		Trained(r.LossMask), format.Percent(int64(Trained(r.LossMask)), int64(len(r.InputIDs))), r.Unscored, r.Trimmed)

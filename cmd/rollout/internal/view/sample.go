@@ -50,6 +50,8 @@ type row struct {
 	Segment      int32           `json:"segment"`
 	Chain        int32           `json:"chain"`
 	ChainKind    string          `json:"chain_kind"`
+	ParentChain  *int32          `json:"parent_chain"`
+	ParentStep   *int32          `json:"parent_step"`
 	IDs          []int32         `json:"ids"`
 	Mask         []int8          `json:"mask"`
 	Logprobs     floats          `json:"logprobs"`
@@ -186,7 +188,7 @@ func (s *sample) setFailure(f *sink.StoredFailure) {
 
 func (v *View) row(r *sink.StoredRow, vocab *vocabulary) row {
 	out := row{
-		Segment: r.SegmentIndex, Chain: r.Chain, ChainKind: r.ChainKind,
+		Segment: r.SegmentIndex, Chain: r.Chain, ChainKind: r.ChainKind, ParentChain: r.ParentChain, ParentStep: r.ParentStep,
 		IDs: list(r.InputIDs), Mask: list(r.LossMask), Logprobs: r.Logprobs, Versions: r.Versions, Offsets: list(r.TurnOffsets), Roles: list(r.TurnRoles),
 		PromptLength: r.PromptLength, Finish: list(r.FinishReasons), StepIDs: list(r.StepIDs), Truncated: r.Truncated,
 		Grade: r.Verification, Source: r.PromptSource, Flags: list(r.Flags), Unscored: r.Unscored, Trimmed: r.Trimmed,

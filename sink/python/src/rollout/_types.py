@@ -23,9 +23,10 @@ class Row(dict[str, Any]):
 
     turn_offsets (int32, K+1) and turn_roles (int8, K; 0 prompt, 1 assistant, 2 tool, 3 user) divide
     the row into spans. chain (an int, 0 is the main conversation) and chain_kind ("main", "subagent"
-    or "auxiliary") identify the row's conversation within its sample. reward is a float, or None if
-    the sample was not scored. It is the same in all rows of a sample. Arrays can be read-only views of
-    a mapped file.
+    or "auxiliary") identify the row's conversation within its sample. parent_chain and parent_step
+    (ints or None) are the chain and the element of step_ids of the call that started a subagent. reward
+    is a float, or None if the sample was not scored. It is the same in all rows of a sample. Arrays can
+    be read-only views of a mapped file.
     """
 
     __slots__ = ("run",)

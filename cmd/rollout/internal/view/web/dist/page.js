@@ -177,7 +177,7 @@
     </div>`}
     <p class="soft">
       ${le(n.ids.length,"token")}: prompt ${F(n.prompt_length)}, trained ${F(u)}, unscored ${F(n.unscored)}, trimmed ${F(n.trimmed)}.
-      Grade ${n.grade}, prompts from ${n.source}.${n.truncated&&" Truncated."}${n.flags.length>0&&` Flags: ${n.flags.join(", ")}.`}
+      Grade ${n.grade}, prompts from ${n.source}.${n.parent_step!==null&&` Started by chain ${n.parent_chain}, step ${n.parent_step}.`}${n.truncated&&" Truncated."}${n.flags.length>0&&` Flags: ${n.flags.join(", ")}.`}
     </p>
     ${n.step_ids.some(Boolean)&&w`<details><summary class="soft">${le(n.step_ids.length,"server step")}</summary><p class="ids">${n.step_ids.map(f=>w`<code>${f||"unknown"}</code> `)}</p></details>`}
     <${Np} d=${n.divergence} vocab=${e.vocab} />

@@ -116,7 +116,7 @@ function Rows({ s, row, setRow }) {
     </div>`}
     <p class="soft">
       ${plural(r.ids.length, "token")}: prompt ${count(r.prompt_length)}, trained ${count(trained)}, unscored ${count(r.unscored)}, trimmed ${count(r.trimmed)}.
-      Grade ${r.grade}, prompts from ${r.source}.${r.truncated && " Truncated."}${r.flags.length > 0 && ` Flags: ${r.flags.join(", ")}.`}
+      Grade ${r.grade}, prompts from ${r.source}.${r.parent_step !== null && ` Started by chain ${r.parent_chain}, step ${r.parent_step}.`}${r.truncated && " Truncated."}${r.flags.length > 0 && ` Flags: ${r.flags.join(", ")}.`}
     </p>
     ${r.step_ids.some(Boolean) && html`<details><summary class="soft">${plural(r.step_ids.length, "server step")}</summary><p class="ids">${r.step_ids.map((id) => html`<code>${id || "unknown"}</code> `)}</p></details>`}
     <${Divergence} d=${r.divergence} vocab=${s.vocab} />
