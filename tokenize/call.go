@@ -151,7 +151,7 @@ const (
 	ReasonNone           Reason = iota
 	ReasonNoPrompt              // no source has the prompt
 	ReasonCountMismatch         // no source that was tried provides a prompt with the length that the server counted
-	ReasonLengthMismatch        // the numbers of ids and log-probabilities differ
+	ReasonLengthMismatch        // the numbers of ids and log-probabilities differ, or routed experts or sampling masks do not fit the ids
 	ReasonIDMismatch            // a log-probability does not belong to the sampled token
 	ReasonNoLogprobs            // the list of log-probabilities is null
 	ReasonHole                  // the server's sums show that a turn is missing

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector/session/store"
 	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A Continuer replaces re-rendered history in prompts with the tokens that the engine sampled.
@@ -47,6 +48,9 @@ type Config struct {
 	// AskIDs makes the proxy add members to requests, so that the engine returns token ids and
 	// log-probabilities.
 	AskIDs bool
+	// Inside selects the values from inside a call that the proxy requests and records. Weight versions
+	// are always recorded. By default, nothing else is.
+	Inside tokenize.Inside
 	// Pages serves the paths under /tap/. By default, these requests are forwarded like all others.
 	Pages http.Handler
 

@@ -50,7 +50,7 @@ func New(ctx context.Context, c *config.Config) (*Gateway, error) {
 	if err != nil {
 		return nil, exit.Usagef("harness.set: %w", err)
 	}
-	g.cfg.Set, g.cfg.Continuity = set, c.Harness.Continuity
+	g.cfg.Set, g.cfg.Continuity, g.cfg.Inside = set, c.Harness.Continuity, c.Output.Inside
 	if err := g.cfg.Validate(); err != nil {
 		return nil, exit.Usagef("engine.urls: %w", err)
 	}
