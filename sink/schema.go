@@ -14,12 +14,15 @@ import (
 // shards with another schema version.
 const SchemaVersion = 1
 
+// ExpertsKey is the key of the pair that describes the column routed_experts.
+const ExpertsKey = "rollout.routed_experts"
+
 // Metadata keys that the package itself writes into each shard.
 const (
 	metaSchemaVersion = "rollout.schema_version"
 	metaRunID         = "rollout.run_id"
 	metaKind          = "rollout.kind"
-	metaExperts       = "rollout.routed_experts"
+	metaExperts       = ExpertsKey
 )
 
 // expertsMeta describes the column routed_experts in the words of numpy:
@@ -30,10 +33,19 @@ func expertsMeta(s tokenize.ExpertShape) string {
 }
 
 // expertsIn returns the shape of the routed experts in a shard, or zero if the shard has none.
-func expertsIn(f io.ReaderAt, shard Shard) (s tokenize.ExpertShape, err error) {
+func expertsIn(f io.ReaderAt, shard Shard) (tokenize.ExpertShape, error) {
 	meta := map[string]string{}
-	if err := fileMeta(f, shard, meta); err != nil || meta[metaExperts] == "" {
-		return s, err
+	if err := fileMeta(f, shard, meta); err != nil {
+		return tokenize.ExpertShape{}, err
+	}
+	return ExpertsOf(meta)
+}
+
+// ExpertsOf returns the shape of the routed experts in shards with this metadata, or zero if the shards
+// have none. It returns an error if the pair rollout.routed_experts is not a shape.
+func ExpertsOf(meta map[string]string) (s tokenize.ExpertShape, err error) {
+	if meta[metaExperts] == "" {
+		return s, nil
 	}
 	var v struct {
 		Shape   [2]int

@@ -117,6 +117,9 @@ func (r *StoredRow) tokens(experts tokenize.ExpertShape) (tokenize.Row, error) {
 		Unscored: r.Unscored, Trimmed: r.Trimmed, Truncated: r.Truncated,
 		FinishReasons: r.FinishReasons, StepIDs: r.StepIDs, LastCall: int32(len(r.FinishReasons)),
 	}
+	if r.RoutedExperts != nil && experts == (tokenize.ExpertShape{}) {
+		return row, fmt.Errorf("the row has routed_experts, but the metadata has no %s with their shape", metaExperts)
+	}
 	if r.RoutedExperts != nil {
 		row.Experts = tokenize.Experts{Shape: experts, IDs: r.RoutedExperts}
 	}
