@@ -83,6 +83,8 @@ func arrowColumnOf(field any, nullable, timestamp bool) arrowColumn {
 		return arrowPointer(p)
 	case **float64:
 		return arrowPointer(p)
+	case *[]byte:
+		return arrowBytes(p)
 	case *[]int8:
 		return arrowList(p, nullable, arrow.PrimitiveTypes.Int8, (*array.Int8Builder).AppendValues, (*array.Int8).Int8Values)
 	case *[]int32:
@@ -93,6 +95,31 @@ func arrowColumnOf(field any, nullable, timestamp bool) arrowColumn {
 		return arrowList(p, nullable, arrow.BinaryTypes.String, (*array.StringBuilder).AppendValues, textsOf)
 	}
 	panic(fmt.Sprintf("sink: internal error: no column for %T", field))
+}
+
+// arrowBytes returns the column for bytes. A nil slice is written as null.
+func arrowBytes(p *[]byte) arrowColumn {
+	return arrowColumn{
+		field: arrow.Field{Type: arrow.BinaryTypes.Binary},
+		builds: func(b array.Builder) func() {
+			to := as[*array.BinaryBuilder](b)
+			return func() {
+				if *p == nil {
+					to.AppendNull()
+				} else {
+					to.Append(*p)
+				}
+			}
+		},
+		loads: func(a arrow.Array) func(int) {
+			from := as[*array.Binary](a)
+			return func(i int) {
+				if !from.IsNull(i) {
+					*p = slices.Clone(from.Value(i))
+				}
+			}
+		},
+	}
 }
 
 // as asserts that a builder or an array has the type that its column needs. It panics if v has a
@@ -287,7 +314,7 @@ func (e *arrowEncoder) encode(row *StoredRow, tokens int, _ bool) error {
 	e.tokens += tokens
 	e.text += text
 	e.bytes += arrowRowBytes + text + len(row.LossMask) + 5*len(row.TurnOffsets) +
-		4*(len(row.InputIDs)+len(row.Logprobs)+len(row.Versions))
+		4*(len(row.InputIDs)+len(row.Logprobs)+len(row.Versions)+len(row.SamplingMask)+len(row.SamplingMaskLengths))
 	if e.tokens >= e.batchTokens {
 		return e.flush()
 	}
@@ -307,7 +334,8 @@ func textBytes(r *StoredRow) (n int) {
 	} {
 		n += len(s)
 	}
-	for _, list := range [...][]string{r.FinishReasons, r.Flags, r.RunIDs, r.StepIDs} {
+	n += len(r.RoutedExperts)
+	for _, list := range [...][]string{r.FinishReasons, r.Flags, r.RunIDs, r.StepIDs, r.WeightVersions} {
 		for _, s := range list {
 			n += len(s)
 		}
@@ -454,6 +482,8 @@ func checkArray(a arrow.Array, nullable bool) error {
 		}
 		offsets, end = a.Offsets()[:n+1], a.ListValues().Len()
 	case *array.String:
+		offsets, end = a.ValueOffsets(), size(2)
+	case *array.Binary:
 		offsets, end = a.ValueOffsets(), size(2)
 	default:
 		if bits := as[arrow.FixedWidthDataType](a.DataType()).BitWidth(); 8*size(1) < n*bits {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/sink/store"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 const (
@@ -100,9 +101,14 @@ type Config struct {
 	// negative ids.
 	VocabSize int
 
+	// Experts is the shape of the routed experts in the rows, or zero if the rows have none. Append
+	// refuses a row with another shape. The metadata of each shard has it as the pair
+	// rollout.routed_experts.
+	Experts tokenize.ExpertShape
+
 	// Meta contains key-value pairs for the metadata of each shard, such as rollout.config_sha256.
 	// Parquet stores these pairs in the footer, and Arrow stores them in the schema. The package
-	// itself adds rollout.schema_version, rollout.run_id and rollout.kind.
+	// itself adds rollout.schema_version, rollout.run_id, rollout.kind and rollout.routed_experts.
 	Meta map[string]string
 
 	// RunID is the run's name in file names and commits. It can contain letters, digits, '.', '-'
@@ -226,7 +232,7 @@ func (c Config) Validate() error {
 		switch key {
 		case "":
 			complain("meta: empty key")
-		case metaSchemaVersion, metaRunID, metaKind:
+		case metaSchemaVersion, metaRunID, metaKind, metaExperts:
 			complain("meta: the key %s is reserved for the sink", key)
 		}
 	}

@@ -235,7 +235,7 @@ func (d *Dataset) Append(ctx context.Context, s *tokenize.Sample, done func(erro
 	if !d.folder && storedBytes(s) > MaxStoredShard {
 		return &SampleError{Key: s.Key, Row: -1, Err: fmt.Errorf("the sample has %d bytes, but a shard in a store can have at most %d", storedBytes(s), MaxStoredShard)}
 	}
-	if err := checkSample(s, d.cfg.VocabSize); err != nil {
+	if err := checkSample(s, d.cfg.VocabSize, d.cfg.Experts); err != nil {
 		return err
 	}
 	if err := d.claim(s); err != nil {

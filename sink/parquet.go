@@ -72,6 +72,9 @@ func newParquetEncoder[T any](w io.Writer, groupTokens int, meta map[string]stri
 		{"logprobs", "list", "element"},
 		{"loss_mask", "list", "element"},
 		{"versions", "list", "element"},
+		{"routed_experts"},
+		{"sampling_mask", "list", "element"},
+		{"sampling_mask_lengths", "list", "element"},
 	} {
 		if _, ok := schemaOf[T]().Lookup(path...); ok {
 			opts = append(opts, parquet.SkipPageBounds(path...), parquet.SkipPageStatistics(path...))

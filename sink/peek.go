@@ -47,30 +47,34 @@ func (l *Log) ranged() *Log {
 	return &by
 }
 
-// Meta returns the key-value pairs in a shard's metadata that came from Config.Meta. It checks the
+// Meta returns the key-value pairs in a shard's metadata that came from Config.Meta, and
+// rollout.routed_experts if the shard can have routed experts. It checks the
 // shard's digest first, or reads only the footer of a Parquet shard in a bucket that keeps the right
 // digest. An error is a *CorruptError or wraps ErrReplaced, or a *ShardError if a bucket cannot be
 // read.
 func (l *Log) Meta(s Shard) (meta map[string]string, err error) {
 	meta = map[string]string{}
-	err = l.ranged().factsOf(s, func(f io.ReaderAt, in rowRange) (err error) {
-		defer libraryPanic(in.shard.Format.String(), new(bool), &err)
-		if in.shard.Format == Arrow {
-			return arrowMeta(f, in.shard.Bytes, meta)
-		}
-		pf, err := parquet.OpenFile(f, in.shard.Bytes, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
-		if err != nil {
-			return err
-		}
-		for _, kv := range pf.Metadata().KeyValueMetadata {
-			meta[kv.Key] = kv.Value
-		}
-		return nil
-	})
+	err = l.ranged().factsOf(s, func(f io.ReaderAt, in rowRange) error { return fileMeta(f, in.shard, meta) })
 	for _, own := range []string{metaSchemaVersion, metaRunID, metaKind} {
 		delete(meta, own)
 	}
 	return meta, err
+}
+
+// fileMeta copies the key-value pairs in the metadata of a shard to meta.
+func fileMeta(f io.ReaderAt, s Shard, meta map[string]string) (err error) {
+	defer libraryPanic(s.Format.String(), new(bool), &err)
+	if s.Format == Arrow {
+		return arrowMeta(f, s.Bytes, meta)
+	}
+	pf, err := parquet.OpenFile(f, s.Bytes, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
+	if err != nil {
+		return err
+	}
+	for _, kv := range pf.Metadata().KeyValueMetadata {
+		meta[kv.Key] = kv.Value
+	}
+	return nil
 }
 
 // Row returns row n of a data shard, counted from 0. It decodes only the row group or batch that

@@ -16,7 +16,7 @@ import (
 var dataStatuses = []string{"completed", "truncated", "max_steps"}
 
 // checkSample returns a *SampleError that describes the first rule that s breaks.
-func checkSample(s *tokenize.Sample, vocab int) error {
+func checkSample(s *tokenize.Sample, vocab int, experts tokenize.ExpertShape) error {
 	refuse := func(row int, err error) error { return &SampleError{Key: s.Key, Row: row, Err: err} }
 	err := checkIdentity(s.Key, s.Index, s.GroupSize, s.Attempt)
 	if err == nil {
@@ -35,6 +35,9 @@ func checkSample(s *tokenize.Sample, vocab int) error {
 	var chain chainCheck
 	for i := range s.Rows {
 		r := &s.Rows[i]
+		if r.Experts.IDs != nil && r.Experts.Shape != experts {
+			return refuse(i, fmt.Errorf("the routed experts have the shape %q, but the dataset has %q", r.Experts.Shape, experts))
+		}
 		if err := errors.Join(checkRow(r, i, len(s.Rows), vocab), chain.next(r)); err != nil {
 			return refuse(i, err)
 		}
@@ -77,7 +80,7 @@ func checkRow(r *tokenize.Row, i, n, vocab int) error {
 	if err := checkTexts(r.FinishReasons); err != nil {
 		return err
 	}
-	return checkTexts(r.StepIDs)
+	return errors.Join(checkTexts(r.StepIDs), checkTexts(r.WeightVersions))
 }
 
 // A chainCheck checks the chains of a sample's rows. The rows of a chain follow each other and have
@@ -198,11 +201,20 @@ func textLen(s *tokenize.Sample) (n int64) {
 	return n
 }
 
+// insideBytes returns the size of the values from inside the calls.
+func insideBytes(r *tokenize.Row) int {
+	n := len(r.Experts.IDs) + 4*(len(r.SamplingMask)+len(r.MaskLengths)+len(r.WeightVersionEnds))
+	for _, name := range r.WeightVersions {
+		n += 16 + len(name)
+	}
+	return n
+}
+
 func sampleBytes(s *tokenize.Sample) int64 {
 	n := 512 + int(textLen(s))
 	for i := range s.Rows {
 		r := &s.Rows[i]
-		n += 256 + 4*len(r.InputIDs) + len(r.LossMask) + 4*len(r.Logprobs) + 4*len(r.Versions) +
+		n += 256 + 4*len(r.InputIDs) + len(r.LossMask) + 4*len(r.Logprobs) + 4*len(r.Versions) + insideBytes(r) +
 			5*len(r.TurnOffsets) + 64*(len(r.FinishReasons)+len(r.StepIDs)) + 256*len(r.Realigned)
 	}
 	for i := range s.Failures {

@@ -1,20 +1,64 @@
 package sink
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
 	"maps"
 	"strconv"
+
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // SchemaVersion is the version of the columns of StoredRow and StoredFailure. A reader refuses
 // shards with another schema version.
 const SchemaVersion = 1
 
+// ExpertsKey is the key of the pair that describes the column routed_experts.
+const ExpertsKey = "rollout.routed_experts"
+
 // Metadata keys that the package itself writes into each shard.
 const (
 	metaSchemaVersion = "rollout.schema_version"
 	metaRunID         = "rollout.run_id"
 	metaKind          = "rollout.kind"
+	metaExperts       = ExpertsKey
 )
+
+// expertsMeta describes the column routed_experts in the words of numpy:
+//
+//	np.frombuffer(value, dtype).reshape(-1, *shape)
+func expertsMeta(s tokenize.ExpertShape) string {
+	return fmt.Sprintf(`{"dtype":"int%d","shape":[%d,%d],"experts":%d}`, 8*s.IDBytes(), s.Layers, s.TopK, s.Experts)
+}
+
+// expertsIn returns the shape of the routed experts in a shard, or zero if the shard has none.
+func expertsIn(f io.ReaderAt, shard Shard) (tokenize.ExpertShape, error) {
+	meta := map[string]string{}
+	if err := fileMeta(f, shard, meta); err != nil {
+		return tokenize.ExpertShape{}, err
+	}
+	return ExpertsOf(meta)
+}
+
+// ExpertsOf returns the shape of the routed experts in shards with this metadata, or zero if the shards
+// have none. It returns an error if the pair rollout.routed_experts is not a shape.
+func ExpertsOf(meta map[string]string) (s tokenize.ExpertShape, err error) {
+	if meta[metaExperts] == "" {
+		return s, nil
+	}
+	var v struct {
+		Shape   [2]int
+		Experts int
+	}
+	if err := json.Unmarshal([]byte(meta[metaExperts]), &v); err == nil {
+		s, _ = tokenize.ParseExpertShape(fmt.Sprintf("%dx%d/%d", v.Shape[0], v.Shape[1], v.Experts))
+	}
+	if meta[metaExperts] != expertsMeta(s) {
+		return s, fmt.Errorf("%s is %q, which is not a shape of routed experts", metaExperts, meta[metaExperts])
+	}
+	return s, nil
+}
 
 type shardMeta [1 + KindScores]map[string]string
 
@@ -31,6 +75,19 @@ func (d *Dataset) metaOf(config map[string]string) *shardMeta {
 		maps.Copy(all[kind], config)
 	}
 	return &all
+}
+
+// ownMeta returns the pairs in Config.Meta and the shape of the routed experts.
+func (d *Dataset) ownMeta() map[string]string {
+	if d.cfg.Experts == (tokenize.ExpertShape{}) {
+		return d.cfg.Meta
+	}
+	all := maps.Clone(d.cfg.Meta)
+	if all == nil {
+		all = map[string]string{}
+	}
+	all[metaExperts] = expertsMeta(d.cfg.Experts)
+	return all
 }
 
 // A StoredRow is one row of a data shard. It contains a training sequence of T tokens in K spans,
@@ -77,6 +134,15 @@ type StoredRow struct {
 	Logprobs []float32 `parquet:"logprobs,list" parquet-element:",split"`
 	// Versions has length T, or is nil if no version is known. tokenize.Row explains the value -1.
 	Versions []int32 `parquet:"versions,list,optional"`
+	// WeightVersions and WeightVersionEnds have one element per run of tokens with one weight version,
+	// and SamplingMaskLengths has length T; see tokenize.Row. RoutedExperts has the bytes of
+	// tokenize.Experts, and the footer has their shape (rollout.routed_experts). All of them are nil
+	// unless the run keeps them.
+	WeightVersions      []string `parquet:"weight_versions,list,optional" parquet-element:",dict"`
+	WeightVersionEnds   []int32  `parquet:"weight_version_ends,list,optional"`
+	RoutedExperts       []byte   `parquet:"routed_experts,optional"`
+	SamplingMask        []int32  `parquet:"sampling_mask,list,optional"`
+	SamplingMaskLengths []int32  `parquet:"sampling_mask_lengths,list,optional"`
 	// TurnOffsets has length K+1. TurnRoles has length K.
 	TurnOffsets []int32 `parquet:"turn_offsets,list" parquet-element:",delta" read:"facts"`
 	TurnRoles   []int8  `parquet:"turn_roles,list" read:"facts"`

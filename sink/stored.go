@@ -33,6 +33,8 @@ func (r *StoredRow) set(s *tokenize.Sample, i int, mem *rowMemory) {
 		Chain: row.Chain, ChainKind: row.ChainKind.String(),
 
 		InputIDs: row.InputIDs, LossMask: row.LossMask, Logprobs: row.Logprobs, Versions: row.Versions,
+		WeightVersions: row.WeightVersions, WeightVersionEnds: row.WeightVersionEnds, RoutedExperts: row.Experts.IDs,
+		SamplingMask: row.SamplingMask, SamplingMaskLengths: row.MaskLengths,
 		TurnOffsets: row.TurnOffsets, TurnRoles: row.TurnRoles, PromptLength: row.PromptLength,
 
 		Reward: s.Reward, RewardDetails: s.RewardDetails, Status: s.Status, StopReason: s.StopReason,
@@ -104,14 +106,22 @@ func (f *StoredFailure) set(s *tokenize.Sample, i int) {
 func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // tokens returns the fields that make up a tokenize.Row. It is the inverse of set for these
-// fields. The result shares its slices with r.
-func (r *StoredRow) tokens() (tokenize.Row, error) {
+// fields. The result shares its slices with r. The argument is the shape of the routed experts in the
+// shard.
+func (r *StoredRow) tokens(experts tokenize.ExpertShape) (tokenize.Row, error) {
 	row := tokenize.Row{
 		InputIDs: r.InputIDs, LossMask: r.LossMask, Logprobs: r.Logprobs, Versions: r.Versions,
+		WeightVersions: r.WeightVersions, WeightVersionEnds: r.WeightVersionEnds, SamplingMask: r.SamplingMask, MaskLengths: r.SamplingMaskLengths,
 		TurnOffsets: r.TurnOffsets, TurnRoles: r.TurnRoles, PromptLength: r.PromptLength,
 		Chain: r.Chain, SegmentIndex: r.SegmentIndex, SegmentCount: r.SegmentCount,
 		Unscored: r.Unscored, Trimmed: r.Trimmed, Truncated: r.Truncated,
 		FinishReasons: r.FinishReasons, StepIDs: r.StepIDs, LastCall: int32(len(r.FinishReasons)),
+	}
+	if r.RoutedExperts != nil && experts == (tokenize.ExpertShape{}) {
+		return row, fmt.Errorf("the row has routed_experts, but the metadata has no %s with their shape", metaExperts)
+	}
+	if r.RoutedExperts != nil {
+		row.Experts = tokenize.Experts{Shape: experts, IDs: r.RoutedExperts}
 	}
 	err := errors.Join(
 		row.ChainKind.UnmarshalText([]byte(r.ChainKind)),

@@ -287,6 +287,9 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, o store.Object
 		if c.IsMerge() && s.Kind == KindData {
 			check.setMerged(c.Merged)
 		}
+		if check.experts, err = expertsIn(f, s); err != nil {
+			return err
+		}
 		if s.Kind == KindFailures {
 			err = wholeFailures().read(f, rowRange{shard: s}, func(row *StoredFailure) bool {
 				check.failure(row)

@@ -15,12 +15,13 @@ type shardCheck struct {
 	v       *verifier
 	shard   Shard
 	kind    Kind
-	groups  []CommittedGroup  // groups of the commit
-	samples []CommittedSample // the current sample and the samples after it
-	seen    int32             // number of rows read so far from the current sample
-	rollout string            // rollout_id of the current sample
-	sampled int64             // number of tokens sampled in the current sample so far
-	chain   chainCheck        // the chain of the current sample's last row
+	groups  []CommittedGroup     // groups of the commit
+	samples []CommittedSample    // the current sample and the samples after it
+	seen    int32                // number of rows read so far from the current sample
+	experts tokenize.ExpertShape // of the shard
+	rollout string               // rollout_id of the current sample
+	sampled int64                // number of tokens sampled in the current sample so far
+	chain   chainCheck           // the chain of the current sample's last row
 	n       int64
 	sums    shardSums
 	left    int     // number of samples to count: the last samples in the shard. The other samples were counted in other shards.
@@ -113,7 +114,7 @@ func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error 
 	if err := checkStatus(r.Status); err != nil {
 		return err
 	}
-	row, err := r.tokens()
+	row, err := r.tokens(s.experts)
 	if err != nil {
 		return err
 	}

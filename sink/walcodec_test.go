@@ -28,6 +28,8 @@ func fill(rng *rand.Rand, v reflect.Value) {
 		v.SetBool(rng.IntN(2) == 0)
 	case reflect.Int8, reflect.Int32, reflect.Int64:
 		v.SetInt(int64(rng.Uint64()) >> rng.IntN(64))
+	case reflect.Int:
+		v.SetInt(rng.Int64N(math.MaxInt32))
 	case reflect.Uint8, reflect.Uint16:
 		v.SetUint(rng.Uint64() >> 1)
 	case reflect.Float32:

@@ -58,6 +58,7 @@ func (d *sampleDecoder) row() (r tokenize.Row) {
 	r.InputIDs = d.int32s()
 	d.scored(&r)
 	r.Versions = d.int32s()
+	d.inside(&r)
 	r.TurnOffsets = d.int32s()
 	r.TurnRoles = d.int8s()
 	r.PromptLength, r.Chain, r.ChainKind = d.Int32(), d.Int32(), tokenize.ChainKind(d.Byte())
@@ -73,6 +74,22 @@ func (d *sampleDecoder) row() (r tokenize.Row) {
 	r.FinishReasons = takeList(d, (*sampleDecoder).Text)
 	r.StepIDs = takeList(d, (*sampleDecoder).Text)
 	return r
+}
+
+// inside is the inverse of appendInside.
+func (d *sampleDecoder) inside(r *tokenize.Row) {
+	if d.Byte() == 0 {
+		return
+	}
+	r.WeightVersions, r.WeightVersionEnds = takeList(d, (*sampleDecoder).Text), d.int32s()
+	s := &r.Experts.Shape
+	for _, n := range [...]*int{&s.Layers, &s.TopK, &s.Experts} {
+		*n = int(d.Uvarint() & math.MaxInt32)
+	}
+	if n, ok := d.Len(1); ok {
+		r.Experts.IDs = append([]byte{}, d.Take(uint64(n))...) //nolint:gosec // not negative
+	}
+	r.SamplingMask, r.MaskLengths = d.int32s(), d.int32s()
 }
 
 // scored is the inverse of appendScored.

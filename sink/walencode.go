@@ -20,6 +20,7 @@ import (
 //	list       0 if nil, else 1 + length, and the elements: int32 and float32 as
 //	           four bytes each, little-endian
 //	pointer    0 if nil, else 1 and the value; a float64 is eight bytes
+//	bytes      as a list, one byte each
 //	time       seconds since 1970, nanoseconds
 //
 // In most rows, the mask consists of long runs, and each log-probability is 0 if the token's mask
@@ -88,6 +89,7 @@ func (e *sampleEncoder) appendRow(b []byte, r *tokenize.Row) []byte {
 	b = appendInt32s(b, r.InputIDs)
 	b = e.appendScored(b, r)
 	b = appendInt32s(b, r.Versions)
+	b = appendInside(b, r)
 	b = appendInt32s(b, r.TurnOffsets)
 	b = appendInt8s(b, r.TurnRoles)
 	b = append(appendInts(b, r.PromptLength, r.Chain), byte(r.ChainKind))
@@ -104,6 +106,20 @@ func (e *sampleEncoder) appendRow(b []byte, r *tokenize.Row) []byte {
 	b = binary.AppendUvarint(b, uint64(r.Flags))
 	b = appendInts(b, r.FirstCall, r.LastCall)
 	return appendTexts(appendTexts(b, r.FinishReasons), r.StepIDs)
+}
+
+// appendInside appends the values from inside the calls as a pointer: most rows have none.
+func appendInside(b []byte, r *tokenize.Row) []byte {
+	s := r.Experts.Shape
+	if r.WeightVersions == nil && r.WeightVersionEnds == nil && s == (tokenize.ExpertShape{}) && r.Experts.IDs == nil && r.SamplingMask == nil && r.MaskLengths == nil {
+		return append(b, 0)
+	}
+	b = appendInt32s(appendTexts(append(b, 1), r.WeightVersions), r.WeightVersionEnds)
+	for _, n := range [...]int{s.Layers, s.TopK, s.Experts} {
+		b = binary.AppendUvarint(b, uint64(n)) //nolint:gosec // not negative
+	}
+	b = append(frame.AppendLen(b, r.Experts.IDs), r.Experts.IDs...)
+	return appendInt32s(appendInt32s(b, r.SamplingMask), r.MaskLengths)
 }
 
 func (e *sampleEncoder) appendScored(b []byte, r *tokenize.Row) []byte {

@@ -65,7 +65,7 @@ func newWriter(d *Dataset) *writer {
 	sealed := d.nextSeq - 1
 	d.logMu.Unlock()
 	w := &writer{
-		d: d, meta: d.metaOf(d.cfg.Meta), age: time.NewTimer(d.cfg.MaxShardAge),
+		d: d, meta: d.metaOf(d.ownMeta()), age: time.NewTimer(d.cfg.MaxShardAge),
 		held: hold{groups: map[string]*heldGroup{}}, heldBytes: d.cfg.MaxBytesInFlight / 2,
 		places: map[CommittedGroup]int32{}, sealed: sealed,
 	}

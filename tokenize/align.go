@@ -46,6 +46,9 @@ type AlignConfig struct {
 	// If MaskAfterStop is true, the tokens after the first stop id in an output have mask 0 and
 	// are counted in Alignment.Unscored.
 	MaskAfterStop bool
+
+	// Inside selects the values from inside the calls that rows keep.
+	Inside Inside
 }
 
 // An Alignment counts the sampled tokens of a sample. Each sampled token is counted in exactly
@@ -118,7 +121,7 @@ func lastID(size int) uint32 {
 // wraps ErrLength, ErrNoPrompt, ErrVocab, ErrPrefix or ErrInvariant. ErrPrefix is possible only
 // with DriftReject. ErrInvariant means that a call has a better grade than its source can prove.
 func (a *Aligner) Align(calls []Call) ([]Row, Alignment, error) {
-	if err := checkCalls(calls); err != nil {
+	if err := a.checkCalls(calls); err != nil {
 		return nil, Alignment{}, err
 	}
 	a.calls, a.rows, a.sum = calls, nil, Alignment{}
@@ -138,7 +141,7 @@ func (a *Aligner) Align(calls []Call) ([]Row, Alignment, error) {
 	return a.rows, a.sum, nil
 }
 
-func checkCalls(calls []Call) error {
+func (a *Aligner) checkCalls(calls []Call) error {
 	literal := -1
 	for k := range calls {
 		c := &calls[k]
@@ -150,6 +153,9 @@ func checkCalls(calls []Call) error {
 		}
 		if c.Versions != nil && len(c.Versions) != len(c.OutputIDs) {
 			return &AlignError{Turn: k, Token: -1, Err: &detailError{ErrInvariant, "Versions and OutputIDs differ in length"}}
+		}
+		if err := a.checkInside(c); err != nil {
+			return &AlignError{Turn: k, Token: -1, Reason: ReasonLengthMismatch, Err: &detailError{ErrInvariant, err.Error()}}
 		}
 		if !c.Source.proves(c.Grade) {
 			return &AlignError{Turn: k, Token: -1, Err: &detailError{ErrInvariant, "prompt source " + c.Source.String() + " does not prove grade " + c.Grade.String()}}
@@ -333,6 +339,7 @@ func (a *Aligner) append(row *Row, k int, role Role, context []int32) error {
 	}
 	a.flagsBefore = row.Flags
 	row.appendOutput(c)
+	row.appendInside(c, len(row.InputIDs)-len(c.OutputIDs), a.cfg.Inside)
 	if a.padded(c.OutputIDs) {
 		row.Flags |= FlagPaddedID
 	}
@@ -370,6 +377,7 @@ func (a *Aligner) close() {
 	a.open = false
 	a.lastRow = len(a.rows) - 1
 	row := &a.rows[a.lastRow]
+	row.endInside()
 	trained := 0
 	for _, m := range row.LossMask {
 		trained += int(m)

@@ -56,6 +56,17 @@ type Call struct {
 	Versions []int32
 	// VersionFrom is the source of Version or Versions. It is ignored if no version is known.
 	VersionFrom VersionSource
+	// WeightVersion and WeightSpans are the engine's weight_version and weight_versions with the
+	// engine's own names, as in the arguments of OutputVersions. They become Row.WeightVersions.
+	WeightVersion string
+	WeightSpans   []VersionSpan
+	// Experts holds the routed experts of PromptIDs and OutputIDs, except the last output id: an engine
+	// routes a token when it computes the next one. Experts.IDs is nil if they are unknown.
+	Experts Experts
+	// MaskLengths holds, for each output id, the number of ids among which the engine sampled, or 0 if
+	// they are unknown. SamplingMask holds these ids, one list after the other. Both are nil if the
+	// engine returned no masks.
+	SamplingMask, MaskLengths []int32
 	// FinishReason is the engine's finish reason for the output: FinishStop, FinishLength,
 	// FinishAbort or another word that the engine uses. It is empty if unknown.
 	FinishReason string
@@ -140,7 +151,7 @@ const (
 	ReasonNone           Reason = iota
 	ReasonNoPrompt              // no source has the prompt
 	ReasonCountMismatch         // no source that was tried provides a prompt with the length that the server counted
-	ReasonLengthMismatch        // the numbers of ids and log-probabilities differ
+	ReasonLengthMismatch        // the numbers of ids and log-probabilities differ, or routed experts or sampling masks do not fit the ids
 	ReasonIDMismatch            // a log-probability does not belong to the sampled token
 	ReasonNoLogprobs            // the list of log-probabilities is null
 	ReasonHole                  // the server's sums show that a turn is missing

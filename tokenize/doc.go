@@ -22,6 +22,22 @@
 //	TurnOffsets [K+1] int32   from 0 to T
 //	TurnRoles   [K]  int8
 //
+// # Values from inside a call
+//
+// Engines can return more per token than its log-probability. AlignConfig.Inside selects which of
+// these values rows keep; by default, none.
+//
+//	WeightVersions, WeightVersionEnds  [V]    names of the weight versions, as runs of tokens
+//	Experts             [T, layers, top_k]    experts to which the router sent the token
+//	SamplingMask        [sum of MaskLengths]  ids among which the token was sampled
+//	MaskLengths         [T]
+//
+// A value is in a row only if the engine returned it for this token after exactly the tokens before
+// it. Each call also returns the experts of its prompt. A token has the experts of the first call in
+// its row that has them. For a sampled token this is the call that sampled it, except for the last one
+// of an output: the engine computes it in the next call. All other tokens have a filler: expert -1,
+// the empty name, and a mask of length 0. Values of another shape are an error and never padded.
+//
 // # From calls to rows
 //
 // In the following example, O stands for tokens that the model has not seen before, and A for
@@ -99,7 +115,8 @@
 //	types               turn.go, call.go, row.go, sample.go; words.go names their values
 //	turns to calls      turn_check.go (CallsFromTurns, CheckTurn), counts.go; literal.go
 //	                    if there are no prompts
-//	calls to rows       align.go, divergence.go, row_append.go; row_check.go checks the invariants
+//	calls to rows       align.go, divergence.go, row_append.go, inside.go; row_check.go checks the
+//	                    invariants
 //	bytes to turns      decoder.go, decode_reply.go; one decode_*.go per kind of value
 //	other documents     scanner.go: the same lists and numbers in other JSON documents
 package tokenize

@@ -6,7 +6,7 @@ package tokenize
 // Only AppendSampled and AppendContext extend the slices. They extend all slices together, so
 //
 //	len(InputIDs) == len(LossMask) == len(Logprobs) == T
-//	Versions is nil or has length T
+//	Versions is nil or has length T; see also Experts and MaskLengths
 //	TurnOffsets[0] == 0, TurnOffsets[K] == T, non-decreasing, length K+1
 //	TurnRoles has length K
 //
@@ -28,6 +28,26 @@ type Row struct {
 	// Versions[i] is the policy version that sampled token i, or -1 if the token was not sampled or
 	// its version is unknown. Versions is nil if no version is known.
 	Versions []int32
+
+	// WeightVersions and WeightVersionEnds are runs of tokens with one weight version, by the engine's
+	// own name for it. Run k ends before token WeightVersionEnds[k], and begins where the run before it
+	// ends. The name is empty if the tokens were not sampled or their version is unknown. Both lists are
+	// nil unless AlignConfig.Inside selects them and a name is known.
+	WeightVersions    []string
+	WeightVersionEnds []int32
+
+	// Experts holds the routed experts of all T tokens. A token has the values from the first call of
+	// the row that has them: the call that sampled the token or, for context and for the last token of
+	// an output, the first call whose prompt contains the token. All ids of a token are -1 if no call
+	// has them. So the last token of the row always has -1. Experts.IDs is nil unless AlignConfig.Inside
+	// selects the experts and a call has them.
+	Experts Experts
+
+	// MaskLengths holds, for each token, the number of ids among which the engine sampled the token,
+	// after top-k, top-p and min-p. It is 0 if the token was not sampled or the ids are unknown.
+	// SamplingMask holds these ids, one list after the other. A list contains the token itself. Both
+	// are nil unless AlignConfig.Inside selects them and a call has them.
+	SamplingMask, MaskLengths []int32
 
 	// TurnOffsets and TurnRoles partition the sequence into spans: span k is
 	// [TurnOffsets[k], TurnOffsets[k+1]) and has role TurnRoles[k].

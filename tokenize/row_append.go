@@ -122,6 +122,7 @@ func (r *Row) trim(n int) {
 	if r.Versions != nil {
 		r.Versions = r.Versions[:n]
 	}
+	r.trimInside(n)
 	k := len(r.TurnRoles)
 	r.TurnOffsets[k] = int32(n)
 	if r.TurnOffsets[k-1] == int32(n) {

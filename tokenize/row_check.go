@@ -46,6 +46,9 @@ func (r *Row) Check(vocab int) error {
 	if err := r.checkProvenance(trained); err != nil {
 		return err
 	}
+	if err := r.checkInside(); err != nil {
+		return err
+	}
 	return r.checkFacts()
 }
 

@@ -42,17 +42,7 @@ func OutputVersions(word string, spans []VersionSpan, n int) (version int32, eac
 	if spans == nil {
 		return policyVersion(word), nil
 	}
-	at, covered := int32(0), true
-	for i := range spans {
-		s := &spans[i]
-		covered = covered && s.Start == at && s.End > s.Start && int(s.End) <= n
-		at = s.End
-	}
-	covered = covered && int(at) == n
-	if k := len(spans); covered && k > 0 && word != "" && spans[k-1].Version != word {
-		v := policyVersion(word)
-		covered = v >= 0 && v == policyVersion(spans[k-1].Version)
-	}
+	covered := covers(word, spans, n)
 	if covered && len(spans) <= 1 {
 		for i := range spans {
 			word = spans[i].Version
@@ -67,4 +57,35 @@ func OutputVersions(word string, spans []VersionSpan, n int) (version int32, eac
 		}
 	}
 	return -1, each
+}
+
+// covers reports whether the spans cover each of n ids exactly once and in order, and the last span
+// does not contradict word.
+func covers(word string, spans []VersionSpan, n int) bool {
+	at, covered := int32(0), true
+	for i := range spans {
+		s := &spans[i]
+		covered = covered && s.Start == at && s.End > s.Start && int(s.End) <= n
+		at = s.End
+	}
+	covered = covered && int(at) == n
+	if k := len(spans); covered && k > 0 && word != "" && spans[k-1].Version != word {
+		v := policyVersion(word)
+		covered = v >= 0 && v == policyVersion(spans[k-1].Version)
+	}
+	return covered
+}
+
+// outputSpans returns the spans of n output ids under the same rules as OutputVersions, but with the
+// engine's own names. It returns nil if the versions are unknown.
+func outputSpans(word string, spans []VersionSpan, n int) []VersionSpan {
+	switch {
+	case n == 0:
+		return nil
+	case spans == nil && word != "":
+		return []VersionSpan{{Version: word, End: int32(n)}}
+	case covers(word, spans, n):
+		return spans
+	}
+	return nil
 }

@@ -82,6 +82,10 @@ func (p *program) importRun(ctx context.Context, files []string, o *importOption
 	cfg := sink.Config{FS: sink.OSMode(config.ShareNone.FileMode()), RunID: runfolder.NewID(time.Now())}
 	if header != nil {
 		cfg.RunID, cfg.Meta, cfg.Format = header.RunID, header.Meta, header.Format
+		if cfg.Experts, err = sink.ExpertsOf(cfg.Meta); err != nil {
+			return exit.Usagef("%s: line 1: %w", files[0], err)
+		}
+		delete(cfg.Meta, sink.ExpertsKey)
 	}
 	if o.format != "" {
 		if err := cfg.Format.UnmarshalText([]byte(o.format)); err != nil {

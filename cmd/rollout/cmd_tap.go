@@ -25,6 +25,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 	"github.com/rollout-rl/rollout/collector/tap/continuity"
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 type tapOptions struct {
@@ -33,7 +34,8 @@ type tapOptions struct {
 	spoolBytes               string
 	spoolAge, healthEvery    time.Duration
 	askIDs, continuity       bool
-	sessions, render         bool
+	sessions, render, masks  bool
+	experts                  string // a shape
 	access                   access
 	tokenizer, transformers  string
 	experimental             bool
@@ -96,6 +98,8 @@ error contains no request or answer bodies.`,
 	f.DurationVar(&o.spoolAge, "spool-age", 24*time.Hour, "keep each call for this `DURATION`")
 	f.StringArrayVar(&o.set, "set", nil, "override a sampling parameter, `NAME=VALUE`; repeatable")
 	f.BoolVar(&o.askIDs, "ask-ids", false, "request token ids and log-probabilities if the client does not, except in streams of the OpenAI API")
+	f.StringVar(&o.experts, "routed-experts", "", "request and record routed experts of this `SHAPE`, such as 48x8/128, as in output.routed_experts")
+	f.BoolVar(&o.masks, "sampling-mask", false, "request and record sampling masks")
 	f.BoolVar(&o.sessions, "sessions", false, "record sessions: POST /r begins one, and /r/KEY is the base URL of its calls")
 	f.StringVar(&o.access.tokenFile, "token-file", "", "require the token in `FILE` for everything except the calls of a session")
 	f.BoolVar(&o.access.insecure, "insecure", false, "let every client that can connect use the engines and read the spool")
@@ -144,6 +148,11 @@ func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config
 		}
 	}
 	c.Set = set
+	c.Inside.SamplingMask = o.masks
+	if o.experts != "" {
+		c.Inside.Experts, err = tokenize.ParseExpertShape(o.experts)
+		bad.Flag("routed-experts", err)
+	}
 	spool := tap.SpoolConfig{Dir: o.spool, MaxAge: o.spoolAge, Log: log}
 	if o.spool == "" {
 		bad.Flag("spool", errors.New("not set; pass a folder for the calls"))

@@ -130,6 +130,7 @@
 //	in a chain of another model than the main chain                               auxiliary
 //	in an auxiliary chain, without Config.TrainAuxiliary                          auxiliary
 //	the numbers of ids and log-probabilities differ                               length_mismatch
+//	the values from inside the call do not have its shape                         length_mismatch
 //	complete, but the ids are missing or their number is not the engine's count   no_ids
 //	proved                                                                        trained
 //	delivered, and the client states that the repeat is a retry of this call      superseded

@@ -93,3 +93,10 @@ type Call struct {
 // UnreadOverflow means that the engine refused a call, because the conversation exceeds the context
 // length.
 const UnreadOverflow = "context_overflow"
+
+// UnreadExperts and UnreadMask mean that the routed experts or the sampling masks in an answer do not
+// have the configured shape, or do not belong to the call's tokens.
+const (
+	UnreadExperts = "routed_experts"
+	UnreadMask    = "sampling_mask"
+)

@@ -55,7 +55,7 @@ func (b *builder) reasonFor(c *call) tokenize.Reason {
 	switch {
 	case c.chain.kind == tokenize.ChainAuxiliary && (!b.cfg.TrainAuxiliary || c.chain.other):
 		return tokenize.ReasonAuxiliary
-	case len(c.Logprobs) != len(c.Output):
+	case len(c.Logprobs) != len(c.Output), c.Unread == UnreadExperts, c.Unread == UnreadMask:
 		return tokenize.ReasonLengthMismatch
 	case !c.Cut && !counted(c.Call):
 		return tokenize.ReasonNoIDs
@@ -98,6 +98,10 @@ func (c *call) note(reason tokenize.Reason) string {
 		why = "comes from another model than the answers of the main conversation"
 	case reason == tokenize.ReasonAuxiliary:
 		why = "belongs to an auxiliary conversation"
+	case c.Unread == UnreadExperts:
+		why = fmt.Sprintf("has routed experts that are not %d tokens in the shape of output.routed_experts", len(c.Prompt)+len(c.Output)-1)
+	case c.Unread == UnreadMask:
+		why = fmt.Sprintf("has sampling masks that do not belong to its %d sampled tokens", len(c.Output))
 	case reason == tokenize.ReasonLengthMismatch:
 		why = fmt.Sprintf("has %d ids, but %d log-probabilities", len(c.Output), len(c.Logprobs))
 	case reason == tokenize.ReasonNoIDs && c.Unread != "":

@@ -44,11 +44,27 @@ type Call struct {
 	// Output. It is nil if the engine does not report the list. It is empty if the list cannot be
 	// parsed, or if several versions sampled Output and the engine does not report their parts.
 	Versions []tokenize.VersionSpan
+	// Experts contains the routed experts of Prompt and Output, except the last output id. MaskLengths
+	// contains, for each output id, the number of ids among which the engine sampled, and SamplingMask
+	// contains these ids, one list after the other. All of them are nil unless the tap was told to
+	// record them and the engine returned them.
+	Experts                   tokenize.Experts
+	SamplingMask, MaskLengths []int32
 	// PromptTokens, OutputTokens and Cached are the token counts that the engine reported, or -1.
 	PromptTokens, OutputTokens, Cached int32
 
 	// Sampling contains the parameters that the engine received.
 	Sampling Sampling
+}
+
+// insideBytes returns the memory of the values from inside the call.
+func (c *Call) insideBytes() int64 {
+	return int64(len(c.Experts.IDs)) + 4*int64(len(c.SamplingMask)+len(c.MaskLengths))
+}
+
+// dropInside drops the values from inside the call.
+func (c *Call) dropInside() {
+	c.Experts, c.SamplingMask, c.MaskLengths = tokenize.Experts{}, nil, nil
 }
 
 // Sampling contains the sampling parameters of a request to an engine. A field is nil if the

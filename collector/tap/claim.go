@@ -1,6 +1,7 @@
 package tap
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/rollout-rl/rollout/tokenize"
@@ -86,6 +87,10 @@ func (c *joining) found(mine *sighting) *Call {
 		}
 		if !slices.Equal(call.Versions, o.Versions) {
 			call.Versions = []tokenize.VersionSpan{}
+		}
+		if call.Experts.Shape != o.Experts.Shape || !bytes.Equal(call.Experts.IDs, o.Experts.IDs) ||
+			!slices.Equal(call.SamplingMask, o.SamplingMask) || !slices.Equal(call.MaskLengths, o.MaskLengths) {
+			call.dropInside()
 		}
 		if call.Cached != o.Cached {
 			call.Cached = -1

@@ -99,6 +99,10 @@ func strange(r *rand.Rand) *Call {
 	if r.IntN(3) == 0 && len(c.Prompt) > 0 { // as continuity replaces it
 		c.Asked = append(append([]int32{}, c.Prompt[:r.IntN(len(c.Prompt))]...), c.Prompt[r.IntN(len(c.Prompt)):]...)
 	}
+	if r.IntN(3) == 0 {
+		c.Experts = tokenize.Experts{Shape: tokenize.ExpertShape{Layers: r.IntN(9), TopK: 2, Experts: 256}, IDs: [][]byte{{}, {1, 255}, []byte(text() + "x")}[r.IntN(3)]}
+		c.SamplingMask, c.MaskLengths = ids(), ids()
+	}
 	if c.Output != nil {
 		c.Logprobs = randomLogprobs(r, len(c.Output))
 		for i := range c.Logprobs {

@@ -113,6 +113,7 @@ func (d *decoder) call(f *fields) (c *Call, root bool, added time.Time) {
 	c.Output = f.ids()
 	c.Logprobs = f.Float32s()
 	c.Versions = f.versions()
+	f.inside(c)
 	return c, root, added
 }
 
@@ -196,6 +197,21 @@ func (f *fields) sampling() (s Sampling) {
 	}
 	s.StopIDs = f.ids()
 	return s
+}
+
+// inside parses the values from inside a call, if there are any.
+func (f *fields) inside(c *Call) {
+	if f.Err() != nil || f.Left() == 0 {
+		return
+	}
+	s := &c.Experts.Shape
+	for _, n := range [...]*int{&s.Layers, &s.TopK, &s.Experts} {
+		*n = int(f.Uvarint() & math.MaxInt32)
+	}
+	if n, ok := f.Len(1); ok {
+		c.Experts.IDs = append([]byte{}, f.Take(uint64(n))...)
+	}
+	c.SamplingMask, c.MaskLengths = f.ids(), f.ids()
 }
 
 func (f *fields) versions() []tokenize.VersionSpan {

@@ -57,9 +57,9 @@
 // A segment is a file of frames (package sink/frame) of kind "tap", version 1. The header of the
 // file contains the segment's number. A payload has one of these forms:
 //
-//	┌───┬────────┬──────┬───────┬─────────┬───────┬───────┬───┬────────┬───────┬────────┬──────────┬──────────┐
-//	│ 1 │ number │ keep │ added │ dropped │ began │ ended │ … │ prompt │ asked │ output │ logprobs │ versions │
-//	└───┴────────┴──────┴───────┴─────────┴───────┴───────┴───┴────────┴───────┴────────┴──────────┴──────────┘
+//	┌───┬────────┬──────┬───────┬─────────┬───────┬───────┬───┬────────┬───────┬────────┬──────────┬──────────┬────────┐
+//	│ 1 │ number │ keep │ added │ dropped │ began │ ended │ … │ prompt │ asked │ output │ logprobs │ versions │ inside │
+//	└───┴────────┴──────┴───────┴─────────┴───────┴───────┴───┴────────┴───────┴────────┴──────────┴──────────┴────────┘
 //	┌───┬───────┬─────────┐
 //	│ 2 │ added │ dropped │    a tick: every call added before "added" is in an earlier payload or was dropped
 //	└───┴───────┴─────────┘
@@ -93,6 +93,9 @@
 //	             with its end (uv); then the ids in between
 //	logprobs     list of float32: four bytes, little-endian; a NaN keeps its bits
 //	versions     list of spans: the version (text), start and end (sv)
+//	inside       absent if the call has none of these values; otherwise the shape of the routed
+//	             experts (three uv), their ids (list of bytes), and sampling_mask and mask_lengths
+//	             (ids)
 //
 // The prompt of most calls consists of an earlier call's prompt, the output of that call, and new
 // tokens. Such calls form a chain. To save space, a prompt can refer to an earlier call in the

@@ -43,6 +43,8 @@ func newEntry(c *Call) *entry {
 		e.size += int64(e.asked.Bytes())
 	}
 	e.call.Logprobs, e.call.Versions = slices.Clone(c.Logprobs), slices.Clone(c.Versions)
+	e.call.Experts.IDs = slices.Clone(c.Experts.IDs)
+	e.call.SamplingMask, e.call.MaskLengths = slices.Clone(c.SamplingMask), slices.Clone(c.MaskLengths)
 	s := &e.call.Sampling
 	s.Stop, s.StopIDs = slices.Clone(s.Stop), slices.Clone(s.StopIDs)
 	s.Temperature, s.TopP, s.MinP = clone(s.Temperature), clone(s.TopP), clone(s.MinP)
@@ -98,7 +100,7 @@ func PayloadBound(c *Call) int64 {
 	for i := range c.Versions {
 		n += len(c.Versions[i].Version) + 24
 	}
-	return int64(n)
+	return int64(n) + c.insideBytes() + int64(len(c.SamplingMask)+len(c.MaskLengths))
 }
 
 // An encoder encodes the payloads of one segment. The zero value is ready to use.
@@ -168,6 +170,7 @@ func (e *encoder) append(b []byte, en *entry, dropped int64) []byte {
 	for _, v := range c.Versions {
 		b = binary.AppendVarint(binary.AppendVarint(frame.AppendText(b, v.Version), int64(v.Start)), int64(v.End))
 	}
+	b = appendInside(b, &c)
 	if shared > 0 && e.known.byNumber[base].replaced(shared) {
 		e.known.forget(base)
 	}
@@ -207,6 +210,22 @@ func appendAsked(b []byte, asked, prompt []int32) []byte {
 	}
 	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(front)), uint64(back))
 	return appendIDs(b, asked[front:len(asked)-back])
+}
+
+// appendInside appends the values from inside a call. Most calls have none, and then no bytes.
+func appendInside(b []byte, c *Call) []byte {
+	if c.Experts.IDs == nil && c.MaskLengths == nil {
+		return b
+	}
+	s := c.Experts.Shape
+	for _, n := range [...]int{s.Layers, s.TopK, s.Experts} {
+		b = binary.AppendUvarint(b, uint64(n)) //nolint:gosec // not negative
+	}
+	b = append(frame.AppendLen(b, c.Experts.IDs), c.Experts.IDs...)
+	for _, list := range [...][]int32{c.SamplingMask, c.MaskLengths} {
+		b = appendIDs(frame.AppendLen(b, list), list)
+	}
+	return b
 }
 
 func appendSampling(b []byte, s *Sampling) []byte {

@@ -190,7 +190,7 @@ func (x *Index) add(c *Call) {
 	}
 	x.byMark[e.mark] = append(x.byMark[e.mark], e)
 	x.all = append(x.all, e)
-	x.small += sightingBytes
+	x.small += sightingBytes + e.call.insideBytes()
 	x.bound()
 }
 
@@ -200,6 +200,7 @@ func (x *Index) addBroken(c *Call) {
 		return
 	}
 	e := &sighting{call: *c, broken: true}
+	e.call.dropInside()
 	e.call.Prompt, e.call.Asked, e.call.Output, e.call.Logprobs = nil, nil, nil, nil
 	p := x.chunks.keep(c.Prompt)
 	e.digest = x.chunks.digest(p)
@@ -231,11 +232,13 @@ func (x *Index) bound() {
 
 func (x *Index) bytes() int64 { return x.small + x.chunks.bytes }
 
-// forget drops the prompts of a call and keeps its other fields.
+// forget drops the prompts of a call and the values from inside it, and keeps its other fields.
 func (x *Index) forget(e *sighting) {
 	x.chunks.release(e.prompt)
 	x.chunks.release(e.asked)
 	e.prompt, e.asked = prompt{}, prompt{}
+	x.small -= e.call.insideBytes()
+	e.call.dropInside()
 }
 
 // drop drops the oldest call. From then on, the index is incomplete for the time before the end of

@@ -3,9 +3,10 @@ package tap
 import "github.com/rollout-rl/rollout/tokenize"
 
 // CopyTo sets the fields of dst that the tap knows: the prompt with its source and grade, the finish
-// reason, the stop id, the versions, the sampling parameters and FlagSpliced. It clears the reason.
+// reason, the stop id, the versions, the values from inside the call, the sampling parameters and
+// FlagSpliced. It clears the reason.
 // The output of dst must be set before, because the versions refer to it. The two calls then share
-// the prompt.
+// the prompt and these values.
 func (c *Call) CopyTo(dst *tokenize.Call) {
 	dst.PromptIDs, dst.Source, dst.Grade, dst.Reason = c.Prompt, tokenize.SourceTap, tokenize.Exact, tokenize.ReasonNone
 	dst.FinishReason = c.Finish
@@ -14,6 +15,8 @@ func (c *Call) CopyTo(dst *tokenize.Call) {
 	}
 	dst.VersionFrom = tokenize.VersionTap
 	dst.Version, dst.Versions = tokenize.OutputVersions(c.Version, c.Versions, len(dst.OutputIDs))
+	dst.WeightVersion, dst.WeightSpans = c.Version, c.Versions
+	dst.Experts, dst.SamplingMask, dst.MaskLengths = c.Experts, c.SamplingMask, c.MaskLengths
 	if c.Asked != nil {
 		dst.Flags |= tokenize.FlagSpliced
 	}

@@ -103,6 +103,33 @@ func (b *Builder) Sample(rows ...tokenize.Row) *tokenize.Sample {
 	return s
 }
 
+// Inside gives a row random values from inside its calls: weight versions, routed experts of the given
+// shape, and sampling masks. As in real rows, the last token has no experts.
+func (b *Builder) Inside(r *tokenize.Row, shape tokenize.ExpertShape) {
+	r.Experts = tokenize.Experts{Shape: shape, IDs: []byte{}}
+	r.SamplingMask, r.MaskLengths = []int32{}, make([]int32, len(r.InputIDs))
+	for i := range r.InputIDs {
+		for range shape.Layers * shape.TopK {
+			id := b.rng.Int64N(int64(shape.Experts))
+			if i == len(r.InputIDs)-1 {
+				id = -1
+			}
+			r.Experts.Append(id)
+		}
+	}
+	for k, role := range r.TurnRoles {
+		name := ""
+		for i := r.TurnOffsets[k]; i < r.TurnOffsets[k+1] && tokenize.Role(role) == tokenize.RoleAssistant; i++ {
+			name = fmt.Sprintf("step-%d", k)
+			r.MaskLengths[i] = 1 + b.rng.Int32N(4)
+			for n := range r.MaskLengths[i] {
+				r.SamplingMask = append(r.SamplingMask, (r.InputIDs[i]+n)%Vocab)
+			}
+		}
+		r.WeightVersions, r.WeightVersionEnds = append(r.WeightVersions, name), append(r.WeightVersionEnds, r.TurnOffsets[k+1])
+	}
+}
+
 // Failure returns a sample that failed as a whole. Its failure has the given number of sampled
 // tokens.
 func (b *Builder) Failure(tokens int) *tokenize.Sample {
@@ -318,6 +345,8 @@ func Rows(s *tokenize.Sample) []sink.StoredRow {
 			SegmentIndex: r.SegmentIndex, SegmentCount: r.SegmentCount,
 			Chain: r.Chain, ChainKind: r.ChainKind.String(),
 			InputIDs: r.InputIDs, LossMask: r.LossMask, Logprobs: r.Logprobs, Versions: r.Versions,
+			WeightVersions: r.WeightVersions, WeightVersionEnds: r.WeightVersionEnds, RoutedExperts: r.Experts.IDs,
+			SamplingMask: r.SamplingMask, SamplingMaskLengths: r.MaskLengths,
 			TurnOffsets: r.TurnOffsets, TurnRoles: r.TurnRoles, PromptLength: r.PromptLength,
 			Reward: s.Reward, RewardDetails: s.RewardDetails, Status: s.Status, StopReason: s.StopReason,
 			FinishReasons: r.FinishReasons, Truncated: r.Truncated,

@@ -42,6 +42,13 @@ type answer struct {
 	// document names several weight versions.
 	mixed, torn bool
 
+	// inside selects the values from inside the call that are parsed. misshapen is true if the routed
+	// experts do not have the configured shape. The masks are nil if the engine returned none.
+	inside            tokenize.Inside
+	experts           tokenize.Experts
+	misshapen         bool
+	mask, maskLengths []int32
+
 	// several is true if there is more than one output. failed is true if the engine reports an
 	// error.
 	several, failed bool
@@ -135,6 +142,12 @@ func (a *answer) merge(b *answer) {
 		a.part(b.list)
 	}
 	a.torn = a.torn || b.torn
+	if b.experts.IDs != nil {
+		a.experts, a.misshapen = b.experts, b.misshapen
+	}
+	if b.maskLengths != nil {
+		a.mask, a.maskLengths = b.mask, b.maskLengths
+	}
 	for _, n := range []struct{ to, from *int32 }{{&a.promptTokens, &b.promptTokens}, {&a.outputTokens, &b.outputTokens}, {&a.cached, &b.cached}} {
 		if *n.from >= 0 {
 			*n.to = *n.from

@@ -152,7 +152,7 @@ func (c *chatCall) flush() error {
 
 // document passes a whole answer to the client, as a stream if the client wants one.
 func (c *chatCall) document(a engineAnswer) {
-	c.reader = newReader(openai{}, false)
+	c.reader = newReader(openai{}, false).keep(c.p.cfg.Inside)
 	rewrites := c.streams || c.reply != nil
 	if rewrites {
 		c.view.parts = newDocument()
@@ -204,7 +204,7 @@ var errGone = errors.New("the client has disconnected")
 
 // stream passes a stream to the client event by event.
 func (c *chatCall) stream(ctx context.Context, res *http.Response) {
-	c.reader = newReader(openai{}, true)
+	c.reader = newReader(openai{}, true).keep(c.p.cfg.Inside)
 	c.view.streamed = true
 	c.head(res)
 	c.w.WriteHeader(http.StatusOK)

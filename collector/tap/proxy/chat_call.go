@@ -161,7 +161,7 @@ var errLargeAnswer = fmt.Errorf("the answer is larger than %d bytes", maxAnswer)
 func (c *chatCall) all(res *http.Response) ([]byte, error) {
 	var body bytes.Buffer
 	base := c.x.held // the request body
-	if n := res.ContentLength; n > 0 && n <= maxAnswer {
+	if n := res.ContentLength; n > 0 && n <= int64(c.p.maxAnswer()) {
 		c.x.hold(base + n) // reserve before reading
 		body.Grow(int(n) + bytes.MinRead)
 	}
@@ -176,7 +176,7 @@ func (c *chatCall) all(res *http.Response) ([]byte, error) {
 			return body.Bytes(), nil
 		case err != nil:
 			return body.Bytes(), err
-		case body.Len() > maxAnswer:
+		case body.Len() > c.p.maxAnswer():
 			return nil, errLargeAnswer
 		case c.p.memory.Load() > c.p.limits.MemoryBytes:
 			return nil, errMemory

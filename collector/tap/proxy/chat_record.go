@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 var errPanic = errors.New("internal error in the tap")
@@ -56,6 +58,7 @@ func (c *chatCall) record(cut bool) error {
 	}
 	c.p.cfg.Log.Debug("call", "dialect", t.Dialect, "engine", t.Engine, "status", t.Status, "prompt", len(t.Prompt), "output", len(t.Output), "cut", cut)
 	t.Prompt, t.Output, t.Logprobs = nil, nil, nil
+	t.Experts, t.SamplingMask, t.MaskLengths = tokenize.Experts{}, nil, nil
 	return err
 }
 

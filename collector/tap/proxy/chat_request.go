@@ -29,7 +29,7 @@ func parseChat(s *tokenize.Scanner, body []byte) (*chatRequest, error) {
 	wanted := func(key []byte) bool {
 		switch string(key) {
 		case "messages", "tools", "model", "stream", "stream_options", "n", "max_tokens",
-			"logprobs", "return_token_ids", "return_prompt_token_ids", "return_meta_info":
+			"logprobs", "return_token_ids", "return_prompt_token_ids", "return_meta_info", "return_routed_experts", "return_sampling_mask":
 			return true
 		}
 		return q.keys.has(key)
@@ -111,7 +111,7 @@ func (q *chatRequest) has(key string) bool { return string(q.root.value(q.body, 
 // splices are applied to the messages.
 func (q *chatRequest) parts(set *Set, a *ability, model string, splices []edit) [][]byte {
 	edits := append(q.edits(set, nil), splices...)
-	members := []ask{{"model", string(quoted(model))}}
+	members := append([]ask{{"model", string(quoted(model))}}, a.asks...)
 	const withUsage = `{"include_usage":true}`
 	switch {
 	case q.streamed && a.mode == modeWhole:

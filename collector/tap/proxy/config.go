@@ -11,6 +11,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector/session/store"
 	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A Continuer replaces re-rendered history in prompts with the tokens that the engine sampled.
@@ -47,6 +48,9 @@ type Config struct {
 	// AskIDs makes the proxy add members to requests, so that the engine returns token ids and
 	// log-probabilities.
 	AskIDs bool
+	// Inside selects the values from inside a call that the proxy requests and records. Weight versions
+	// are always recorded. By default, nothing else is.
+	Inside tokenize.Inside
 	// Pages serves the paths under /tap/. By default, these requests are forwarded like all others.
 	Pages http.Handler
 
@@ -58,7 +62,8 @@ type Config struct {
 	// are forwarded unchanged.
 	Continuity bool
 	// Renderer renders the prompts of sessions, and parses the outputs. The engines then get token ids (see
-	// Rendered prompts in the package comment). By default, the engines render the prompts.
+	// Rendered prompts in the package comment). By default, the engines render the prompts. It cannot be used
+	// with Inside.Experts or Inside.SamplingMask.
 	Renderer Renderer
 	// Token guards all paths except /healthz and the paths of sessions. A client sends it as
 	// Authorization: Bearer TOKEN or as X-Api-Key, and the proxy does not forward it. By default,
@@ -101,6 +106,9 @@ func (c Config) Validate() error {
 		default:
 			seen[u.Host+u.Path] = true
 		}
+	}
+	if c.Renderer != nil && len(insideAsks(c.Inside)) > 0 {
+		bad = append(bad, errors.New("proxy: routed experts and sampling masks cannot be recorded with rendered prompts; turn one of them off"))
 	}
 	if c.HealthEvery < 0 {
 		bad = append(bad, fmt.Errorf("proxy: health every: %v: must be ≥ 0", c.HealthEvery))

@@ -48,6 +48,8 @@
 //	unfinished     the stream ended without a finish reason
 //	no_ids         the answer has no output ids
 //	error          the answer reports an error
+//	routed_experts the routed experts do not have the shape in Config.Inside, or not one entry per token
+//	sampling_mask  the sampling masks do not belong to the sampled tokens
 //	prompt_tokens  the engine's token count differs from the length of the prompt
 //	panic          the tap has a bug
 //

@@ -135,6 +135,7 @@ func (x *exchange) understand(path string, body []byte, desk *desk) {
 	if p.cfg.AskIDs {
 		asks = x.d.asks(q)
 	}
+	asks = append(asks, insideAsks(p.cfg.Inside)...)
 	edits := q.edits(&p.cfg.Set, asks)
 	x.set = p.cfg.Set.members(q.keys) != nil
 	if q.several {

@@ -10,7 +10,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rollout-rl/rollout/collector/session"
 	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // answered handles the head of the answer and wraps the body so that the reader parses it. It
@@ -24,7 +26,7 @@ func (x *exchange) answered(res *http.Response) error {
 	}
 	x.call.Status, x.call.Engine = res.StatusCode, x.engine.name
 	if x.parsed && res.StatusCode == http.StatusOK && x.readable(res.Header) {
-		x.p.guard("answer", func() { x.reader = newReader(x.d, x.streamed) })
+		x.p.guard("answer", func() { x.reader = newReader(x.d, x.streamed).keep(x.p.cfg.Inside) })
 	}
 	if x.marked(res.StatusCode) {
 		if err := x.mark(res); err != nil {
@@ -142,6 +144,7 @@ func (x *exchange) finish(through bool) {
 	}
 	p.cfg.Log.Debug("call", "dialect", c.Dialect, "engine", c.Engine, "status", c.Status, "prompt", len(c.Prompt), "output", len(c.Output), "cut", c.Cut)
 	c.Prompt, c.Asked, c.Output, c.Logprobs = nil, nil, nil, nil
+	c.Experts, c.SamplingMask, c.MaskLengths = tokenize.Experts{}, nil, nil
 }
 
 // ids unpacks the call's prompts into the memory of the desk and frees the packed ids.
@@ -198,6 +201,9 @@ func (x *exchange) fill(through bool, desk *desk) {
 	why, same := r.call(x.call, desk.ids[len(desk.ids):])
 	if why != "" {
 		x.p.unread(why)
+	}
+	if why == session.UnreadExperts || why == session.UnreadMask {
+		x.call.Output, x.call.Logprobs = nil, nil // a call without ids is never data
 	}
 	if !same {
 		x.p.unread("prompt_tokens")

@@ -57,7 +57,7 @@ func (openai) request(s *tokenize.Scanner, q *request) (err error) {
 	}
 	wanted := func(key []byte) bool {
 		switch string(key) {
-		case "stream", "n", "best_of", "prompt", "messages", "max_tokens", "logprobs", "return_token_ids", "return_prompt_token_ids", "return_meta_info":
+		case "stream", "n", "best_of", "prompt", "messages", "max_tokens", "logprobs", "return_token_ids", "return_prompt_token_ids", "return_meta_info", "return_routed_experts", "return_sampling_mask":
 			return true
 		}
 		return q.keys.has(key)

@@ -34,9 +34,12 @@ var (
 		{"response_token_ids", '['},
 		{"prompt_token_ids", '['},
 		{"logprobs", '{'},
+		{"routed_experts", '"'},
+		{"sampling_mask", '['},
 	}
 	extensionMembers = knownMembers{
 		{"weight_version", anyValue}, {"weight_versions", anyValue}, {"input_ids", '['}, {"output_ids", '['},
+		{"routed_experts", '"'},
 	}
 )
 
@@ -111,6 +114,8 @@ func (r *openaiReader) extension(key []byte) error {
 		return a.spanned(s)
 	case "input_ids":
 		return a.prompted(s)
+	case "routed_experts":
+		return a.routed(s)
 	}
 	return sampledAtOnce(s, a)
 }
@@ -123,7 +128,7 @@ func (r *openaiReader) beginChoice(i int) {
 	}
 	a.several = a.several || r.other
 	r.inChoice, r.said, r.meta = 0, generation{}, *newAnswer(false)
-	r.meta.tray = a.tray
+	r.meta.tray, r.meta.inside = a.tray, a.inside
 	r.ids, r.logprobs = len(a.output), len(a.logprobs)
 }
 
@@ -157,6 +162,10 @@ func (r *openaiReader) choice(key []byte) (err error) {
 		return a.stopped(s)
 	case "logprobs":
 		return choiceLogprobs(s, a)
+	case "routed_experts":
+		return a.routed(s)
+	case "sampling_mask":
+		return a.masks(s)
 	}
 	return metaInfo(s, &r.meta, &r.said)
 }

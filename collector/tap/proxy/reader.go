@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A reader parses an answer while the answer is forwarded. It buffers at most one event of a
@@ -30,6 +31,12 @@ type reader struct {
 // newReader returns a reader. The caller must close it.
 func newReader(d dialect, streamed bool) *reader {
 	return &reader{d: d, a: newAnswer(streamed)}
+}
+
+// keep selects the values from inside the call that the reader parses. By default, it skips them.
+func (r *reader) keep(inside tokenize.Inside) *reader {
+	r.a.inside = inside
+	return r
 }
 
 // write parses the next bytes of the answer. It keeps no reference to b.
@@ -161,5 +168,8 @@ func (r *reader) call(c *tap.Call, room []int32) (unread string, samePrompt bool
 		return "cut", true
 	}
 	samePrompt = r.a.fill(c, room)
-	return r.a.unread(), samePrompt
+	if unread = r.a.unread(); unread == "" && samePrompt {
+		unread = r.a.fillInside(c)
+	}
+	return unread, samePrompt
 }

@@ -42,7 +42,7 @@ func (sglang) request(s *tokenize.Scanner, q *request) (err error) {
 	wanted := func(key []byte) bool {
 		switch string(key) {
 		case "input_ids", "sampling_params", "stream", "return_logprob", "text", "input_embeds", "image_data", "video_data", "audio_data",
-			"session_params", "positional_embed_overrides":
+			"session_params", "positional_embed_overrides", "return_routed_experts", "return_sampling_mask":
 			return true
 		}
 		return false
@@ -55,7 +55,7 @@ func (sglang) request(s *tokenize.Scanner, q *request) (err error) {
 		case "stream":
 			q.streamed, err = q.truth(s)
 			return err
-		case "return_logprob":
+		case "return_logprob", "return_routed_experts", "return_sampling_mask":
 			return s.Skip()
 		case "text":
 			q.several = q.several || c == '['
@@ -116,6 +116,8 @@ func metaInfo(s *tokenize.Scanner, a *answer, said *generation) error {
 		field{"prompt_tokens", anyValue, func() error { return count(s, &a.promptTokens) }},
 		field{"completion_tokens", anyValue, func() error { return count(s, &a.outputTokens) }},
 		field{"cached_tokens", anyValue, func() error { return count(s, &a.cached) }},
+		field{"routed_experts", '"', func() error { return a.routed(s) }},
+		field{"output_token_sampling_mask", '[', func() error { return a.masks(s) }},
 	)
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,6 +50,7 @@ type ability struct {
 	colon  bool      // SGLang: the engine uses an adapter only if the name is MODEL:ADAPTER
 	listed time.Time // when the read of models began
 	mode   mode
+	asks   []ask         // the members that make the engine return values from inside a call
 	found  time.Time     // when the trial ended
 	trust  time.Duration // an answer raises no doubt for this time, or for limits.TrustTime if that is longer
 }
@@ -175,14 +177,19 @@ func (p *Proxy) try(ctx context.Context, e *engine) (*ability, error) {
 		a.mode = modeRender
 		return a, p.renderTrial(ctx, e, a)
 	}
-	switch ok, err := p.chatTrial(ctx, e, a.own(), modeWhole, nil); {
+	switch ok, err := p.chatTrial(ctx, e, a.own(), modeWhole, nil, nil); {
 	case err != nil:
 		return nil, err
 	case !ok:
 		return nil, ErrNoIDs
 	}
+	if a.asks = insideAsks(p.cfg.Inside); len(a.asks) > 0 { // streams lack some of these values
+		a.mode = modeWhole
+		_, err := p.chatTrial(ctx, e, a.own(), modeWhole, a.asks, nil)
+		return a, err
+	}
 	for a.mode = modeBody; a.mode < modeWhole; a.mode++ {
-		if ok, err := p.chatTrial(ctx, e, a.own(), a.mode, nil); ok || err != nil {
+		if ok, err := p.chatTrial(ctx, e, a.own(), a.mode, nil, nil); ok || err != nil {
 			return a, err
 		}
 	}
@@ -191,9 +198,11 @@ func (p *Proxy) try(ctx context.Context, e *engine) (*ability, error) {
 
 // chatTrial makes a small call in the given mode: a stream, except in modeWhole. It returns true if
 // the answer contains as many ids as the engine counts tokens, and false if not or if the engine
-// refuses the request. Any other status is an error, because it proves nothing about ids. If prompt is not
-// nil, it is called with the ids of the engine's prompt, which are valid until it returns.
-func (p *Proxy) chatTrial(ctx context.Context, e *engine, model string, m mode, prompt func([]int32)) (bool, error) {
+// refuses the request. Any other status is an error, because it proves nothing about ids. If asks is not
+// empty, the request also has these members, and an answer without the values for which they ask is an
+// error. If prompt is not nil, it is called with the ids of the engine's prompt, which are valid until it
+// returns.
+func (p *Proxy) chatTrial(ctx context.Context, e *engine, model string, m mode, asks []ask, prompt func([]int32)) (bool, error) {
 	stream := m != modeWhole
 	body := map[string]any{
 		"model": model, "messages": []any{map[string]string{"role": "user", "content": "Hi"}}, "max_tokens": 4, "stream": stream,
@@ -201,7 +210,7 @@ func (p *Proxy) chatTrial(ctx context.Context, e *engine, model string, m mode, 
 	if stream {
 		body["stream_options"] = map[string]bool{"include_usage": true}
 	}
-	for _, ask := range streamAsks[m] {
+	for _, ask := range slices.Concat(streamAsks[m], asks) {
 		body[ask.key] = json.RawMessage(ask.value)
 	}
 	text, err := json.Marshal(body)
@@ -221,11 +230,14 @@ func (p *Proxy) chatTrial(ctx context.Context, e *engine, model string, m mode, 
 	case err != nil:
 		return false, fmt.Errorf("POST %s: %w", chatPath, err)
 	case status == http.StatusBadRequest, status == http.StatusUnprocessableEntity:
+		if len(asks) > 0 { // the engine refuses what it cannot return
+			return false, lacks(p.cfg.Inside, new(tap.Call))
+		}
 		return false, nil
 	case status != http.StatusOK:
 		return false, fmt.Errorf("POST %s: %d %s", chatPath, status, http.StatusText(status))
 	}
-	r := newReader(openai{}, stream)
+	r := newReader(openai{}, stream).keep(p.cfg.Inside)
 	defer r.close()
 	r.write(text)
 	r.end()
@@ -233,6 +245,9 @@ func (p *Proxy) chatTrial(ctx context.Context, e *engine, model string, m mode, 
 	r.call(&c, nil)
 	if prompt != nil {
 		prompt(c.Prompt)
+	}
+	if len(asks) > 0 {
+		return true, lacks(p.cfg.Inside, &c)
 	}
 	return unsound(&c) == "" && len(c.Output) > 0, nil
 }

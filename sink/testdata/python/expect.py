@@ -1,5 +1,7 @@
 """Compare what a reader returns with what was written, value for value."""
 
+import base64
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,7 +39,11 @@ def check_table(table, want, kind="data"):
 def check_column(name, column, kind, values):
     null = [v is None for v in values]
     assert column.is_null().to_pylist() == null, f"{name}: other values are null"
-    if kind.startswith("[]"):
+    if kind == "[]uint8":
+        assert column.type in (pa.binary(), pa.large_binary()), (name, column.type)
+        got = [None if v is None else base64.b64encode(v).decode() for v in column.to_pylist()]
+        assert got == values, f"{name}: bytes differ"
+    elif kind.startswith("[]"):
         elem = kind[2:]
         lengths = pc.list_value_length(column).to_pylist()
         assert lengths == [None if v is None else len(v) for v in values], f"{name}: other lengths"
@@ -85,7 +91,9 @@ def check_value(name, got, value, kind):
     if value is None or got is None:
         assert got is None and value is None, f"{name}: {got!r}, want {value!r}"
         return
-    if kind.startswith("[]"):
+    if kind == "[]uint8":
+        assert base64.b64encode(got).decode() == value, f"{name}: bytes differ"
+    elif kind.startswith("[]"):
         elem = kind[2:]
         assert len(got) == len(value), f"{name}: length {len(got)}, want {len(value)}"
         if elem in ("float32", "float64"):

@@ -42,6 +42,11 @@ input_ids: list<element: int32 not null> not null
 loss_mask: list<element: int8 not null> not null
 logprobs: list<element: float not null> not null
 versions: list<element: int32 not null>
+weight_versions: list<element: string not null>
+weight_version_ends: list<element: int32 not null>
+routed_experts: binary
+sampling_mask: list<element: int32 not null>
+sampling_mask_lengths: list<element: int32 not null>
 turn_offsets: list<element: int32 not null> not null
 turn_roles: list<element: int8 not null> not null
 prompt_length: int32 not null

@@ -80,7 +80,7 @@ func newSettings(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *settin
 	if c.Tasks.FromRuns != nil {
 		p.collector.DataRetries = 0 // rollout cannot repeat the runs of another program
 	}
-	p.sink = sink.Config{Format: c.Output.Format, MaxShardBytes: c.Output.ShardBytes, MaxShardAge: c.Output.ShardAge}
+	p.sink = sink.Config{Format: c.Output.Format, MaxShardBytes: c.Output.ShardBytes, MaxShardAge: c.Output.ShardAge, Experts: c.Output.Inside.Experts}
 	if p.scoring, err = scoring.New(c, p.prompts.Model, stderr); err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ const paddedMost = 4096
 func alignConfig(c *config.Config, m *prompt.Model) tokenize.AlignConfig {
 	out := tokenize.AlignConfig{
 		Drift: c.Tokens.Drift, MaxRowTokens: c.Tokens.MaxRowTokens, VocabSize: c.Tokens.VocabSize,
-		MaskAfterStop: c.Tokens.MaskAfterStop,
+		MaskAfterStop: c.Tokens.MaskAfterStop, Inside: c.Output.Inside,
 	}
 	if m != nil {
 		out.TokenizerSize, out.StopIDs = m.Tokenizer.VocabSize(), m.StopIDs

@@ -119,6 +119,7 @@ type Config struct {
 		ShardBytes int64
 		ShardAge   time.Duration
 		Messages   bool
+		Inside     tokenize.Inside // the values from inside the calls that rows keep
 		Share      Share
 	}
 	Run struct {

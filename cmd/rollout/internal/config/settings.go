@@ -204,6 +204,12 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 			"who else can read the run's folder: none, group or all; subject to the umask"),
 		boolSetting("output.messages", &c.Output.Messages, false).with("", "",
 			"store the conversation as JSON, in addition to the tokens"),
+		boolSetting("output.weight_versions", &c.Output.Inside.WeightVersions, false).with("", "",
+			"store the engine's names of the weight versions of the sampled tokens"),
+		scalar("output.routed_experts", "", &c.Output.Inside.Experts, tokenize.ParseExpertShape, asText).with("", "LAYERSxTOP_K/EXPERTS",
+			"store the experts to which the model's router sent each token, for a model of this shape, such as 48x8/128"),
+		boolSetting("output.sampling_mask", &c.Output.Inside.SamplingMask, false).with("", "",
+			"store the ids among which the engine sampled each token, after top-k, top-p and min-p"),
 
 		enumSetting("run.preflight", &c.Run.Preflight, PreflightCall, PreflightConnect).with("preflight", "",
 			"what to check before a run: \"call\" makes one model call per server and refuses a run that would have no rows, \"connect\" makes no model call"),

@@ -53,7 +53,7 @@ func New(ctx context.Context, c *config.Config, m *prompt.Model) (*Gateway, erro
 	if err != nil {
 		return nil, exit.Usagef("harness.set: %w", err)
 	}
-	g.cfg.Set, g.cfg.Continuity = set, c.Harness.Continuity
+	g.cfg.Set, g.cfg.Continuity, g.cfg.Inside = set, c.Harness.Continuity, c.Output.Inside
 	if c.Harness.Render {
 		g.cfg.Renderer = render.New(m)
 	}

@@ -2,6 +2,7 @@ package rowjson
 
 import (
 	"bufio"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -202,6 +203,16 @@ func decodeValue(s *scanner, field any, nullable bool) {
 		float32Value(s, p)
 	case *float64:
 		*p = math.Float64frombits(float(s, 64))
+	case *[]byte:
+		if s.Null() {
+			return
+		}
+		s.Kind()
+		at := s.Offset()
+		var err error
+		if *p, err = base64.StdEncoding.DecodeString(s.Text()); err != nil && s.Err() == nil {
+			s.FailAt(at, "text that is not base64")
+		}
 	case *[]int8:
 		list(s, p, nullable, func(s *scanner, v *int8) { integer(s, v, 8) })
 	case *[]int32:

@@ -13,6 +13,7 @@
 //	started_at            microseconds since 1970, UTC
 //	strings               a string; a column that contains JSON is a string of JSON
 //	lists                 an array
+//	routed_experts        base64 of the bytes
 //	null                  null
 //
 // The line for a sample without rows and failures has only sample_key, attempt, group_id,

@@ -1,6 +1,7 @@
 package rowjson
 
 import (
+	"encoding/base64"
 	"io"
 	"math"
 	"reflect"
@@ -139,6 +140,11 @@ func appendValue(b []byte, field any, nullable bool) []byte {
 		return appendFloat32(b, *p)
 	case *float64:
 		return appendFloat64(b, *p)
+	case *[]byte:
+		if *p == nil {
+			return append(b, null...)
+		}
+		return append(base64.StdEncoding.AppendEncode(append(b, '"'), *p), '"')
 	case *[]int8:
 		return appendList(b, *p, nullable, func(b []byte, v int8) []byte { return strconv.AppendInt(b, int64(v), 10) })
 	case *[]int32:

@@ -44,7 +44,7 @@ func keptSetting(key string) bool {
 		return false // each invocation sets its own value
 	case "agent.file", "tokens.tokenizer":
 		return false // Identity compares the digest of the content, not the path
-	case "output.messages", "server.timezone":
+	case "output.messages", "output.weight_versions", "output.routed_experts", "output.sampling_mask", "server.timezone":
 		return true
 	}
 	section, _, _ := strings.Cut(key, ".")

@@ -136,6 +136,9 @@ func (a *chatAnswer) identify(out, choice map[string]any) {
 		if a.asked.output {
 			choice["token_ids"], out["prompt_token_ids"] = slices.Clone(c.OutputIDs), c.InputIDs
 		}
+		if d == DialectVLLM {
+			choice["routed_experts"] = a.e.npy(c)
+		}
 		return
 	}
 	out["metadata"] = map[string]any{"weight_version": c.Version}
@@ -158,7 +161,7 @@ func (a *chatAnswer) identify(out, choice map[string]any) {
 	}
 }
 
-// ext returns SGLang's sglext with the requested ids. There is one list of sampled ids per choice.
+// ext returns SGLang's sglext with the requested ids and routed experts. There is one list of sampled ids per choice.
 func (a *chatAnswer) ext() map[string]any {
 	ext := map[string]any{}
 	if a.asked.extInput {
@@ -166,6 +169,10 @@ func (a *chatAnswer) ext() map[string]any {
 	}
 	if a.asked.extOutput {
 		ext["output_ids"] = [][]int32{a.g.call.OutputIDs}
+	}
+	if a.g.experts && !a.asked.meta { // otherwise in meta_info
+		data, _ := a.e.routed(&a.g.call, len(a.g.call.OutputIDs))
+		ext["routed_experts"] = data // encoding/json writes bytes as base64
 	}
 	return ext
 }

@@ -25,6 +25,8 @@ type chatRequest struct {
 	MetaInfo    bool `json:"return_meta_info"`
 	ExtInput    bool `json:"return_input_ids_in_sglext"`
 	ExtOutput   bool `json:"return_output_ids_in_sglext"`
+	Experts     bool `json:"return_routed_experts"`
+	Masks       bool `json:"return_sampling_mask"`
 }
 
 func (e *Engine) chat(w http.ResponseWriter, r *http.Request) {
@@ -48,7 +50,10 @@ func (e *Engine) chat(w http.ResponseWriter, r *http.Request) {
 	var asked asking
 	if err == nil {
 		var refusal string
-		if asked, refusal = e.cfg.Dialect.ids(&body, r.Header); refusal != "" {
+		if asked, refusal = e.cfg.Dialect.ids(&body, r.Header); refusal == "" && e.cfg.Dialect.sglang() {
+			refusal = e.inside(&g, body.Experts, body.Masks, body.MetaInfo)
+		}
+		if refusal != "" {
 			err = errors.New(refusal)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
@@ -41,6 +42,14 @@ type Config struct {
 	// StrictModel makes /v1/chat/completions refuse every model but Model with status 404, as vLLM
 	// does.
 	StrictModel bool
+	// Experts is the shape of the routed experts that the engine returns: for vLLM in every chat
+	// completion, for SGLang if the request has return_routed_experts. SamplingMask lets SGLang's
+	// dialects return sampling masks (return_sampling_mask). With VersionSpans, meta_info has
+	// weight_versions: two versions per output. Functions [Experts], [Mask] and [Spans] return the
+	// values.
+	Experts      tokenize.ExpertShape
+	SamplingMask bool
+	VersionSpans bool
 	// Log, if not nil, receives one JSON line per call (see the package documentation) when the
 	// call has ended. The engine never writes two lines at once. Engine.LogError returns an error.
 	Log io.Writer

@@ -20,6 +20,8 @@ type generateRequest struct {
 	Sampling json.RawMessage `json:"sampling_params"`
 	Logprob  bool            `json:"return_logprob"`
 	Stream   bool            `json:"stream"`
+	Experts  bool            `json:"return_routed_experts"`
+	Masks    bool            `json:"return_sampling_mask"`
 	RID      string          `json:"rid"`
 }
 
@@ -31,6 +33,9 @@ func (e *Engine) generate(w http.ResponseWriter, r *http.Request) {
 		err = errors.New("input_ids: want one list of ids")
 	}
 	g.call.InputIDs, g.call.Sampling, g.call.Stream = body.InputIDs, body.Sampling, body.Stream
+	if refusal := e.inside(&g, body.Experts, body.Masks, true); err == nil && refusal != "" {
+		err = errors.New(refusal)
+	}
 	var limit int64
 	if err == nil {
 		limit, err = e.limit(body.Sampling, len(body.InputIDs))
@@ -112,6 +117,7 @@ func (e *Engine) generated(g *generation, id string, logprobs bool, n int) []byt
 		Text: text, OutputIDs: tokenize.AppendIDs(nil, c.OutputIDs[:n]), ID: id, Version: c.Version, Finish: finish,
 		PromptTokens: len(c.InputIDs), CompletionTokens: n, Seconds: c.Ended.Sub(c.Began).Seconds(),
 	}
+	body.More = e.appendInside(nil, g, n)
 	if logprobs {
 		list := []byte{'['}
 		for i, id := range c.OutputIDs[:n] {

@@ -28,6 +28,8 @@ type generation struct {
 	printed []string // the planted log-probabilities by position; nil if there are none
 	chat    bool     // the call is a chat completion
 	unique  bool     // the ids of tool calls differ even between equal prompts
+	experts bool     // the answer has routed experts in meta_info or sglext
+	masks   bool     // the answer has sampling masks in meta_info
 	turn    *turn    // the place in a harness's conversation, or nil
 }
 

@@ -21,6 +21,14 @@ class Row(dict[str, Any]):
         logprobs    float32  entry i belongs to token i; exactly 0.0 if the token's mask is 0
         versions    int32    policy version per token, -1 if not sampled or unknown; or None
 
+    Optional columns are None unless the run stores them:
+
+        routed_experts          int8 or int16 [T, layers, top_k]; -1 if the engine returned none
+        sampling_mask           int32, the ids among which each token was sampled, one list after the other
+        sampling_mask_lengths   int32 [T], the number of these ids per token; 0 if unknown or not sampled
+        weight_versions         list of names of weight versions, "" if not sampled or unknown
+        weight_version_ends     int32; name k belongs to the tokens from ends[k-1] (or 0) to ends[k]
+
     turn_offsets (int32, K+1) and turn_roles (int8, K; 0 prompt, 1 assistant, 2 tool, 3 user) divide
     the row into spans. chain (an int, 0 is the main conversation) and chain_kind ("main", "subagent"
     or "auxiliary") identify the row's conversation within its sample. parent_chain and parent_step

@@ -45,6 +45,7 @@ type Answer struct {
 	OutputIDs, Logprobs []byte
 	ID, Version         string
 	Finish              []byte
+	More                []byte // further members of meta_info, each with a comma before it
 	PromptTokens        int
 	CompletionTokens    int
 	Seconds             float64
@@ -61,6 +62,7 @@ func (a *Answer) Append(dst []byte) []byte {
 	if a.Logprobs != nil {
 		dst = append(append(dst, `,"input_token_logprobs":[],"output_token_logprobs":`...), a.Logprobs...)
 	}
+	dst = append(dst, a.More...)
 	return fmt.Appendf(dst, `,"completion_tokens":%d,"cached_tokens":0,"e2e_latency":%.6f}}`, a.CompletionTokens, a.Seconds)
 }
 

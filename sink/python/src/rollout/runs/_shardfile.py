@@ -105,7 +105,7 @@ class Part:
         starts = [first for first, _ in pieces]
         self.bytes += sum(batch.nbytes for _, batch in pieces)
         for name in names:
-            self._columns[name] = starts, [getter(batch.column(name)) for _, batch in pieces]
+            self._columns[name] = starts, [getter(batch.column(name), batch.schema) for _, batch in pieces]
 
     def _pieces(self, shard: Shard, moved: int, names: list[str]) -> list[tuple[int, pa.RecordBatch]]:
         """Decode columns from the shard that contains the rows now. In this shard, `moved` must
@@ -141,7 +141,7 @@ class Piece:
         memory."""
         get = self._get.get(name)
         if get is None:
-            get = self._get[name] = getter(self._batch.column(name))
+            get = self._get[name] = getter(self._batch.column(name), self._batch.schema)
         return get(number - self._first)
 
 

@@ -16,6 +16,7 @@ This module reads rows in file order. Dataset reads whole groups.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -301,10 +302,14 @@ def table(
     return pa.concat_tables(parts) if parts else pa.table({})
 
 
-def getter(column: pa.Array) -> Callable[[int], Any]:
+def getter(column: pa.Array, schema: pa.Schema | None = None) -> Callable[[int], Any]:
     """Return a function that returns the value in the row with a given number. A list of numbers
-    is returned as a numpy view."""
+    is returned as a numpy view, and so are routed experts if the schema of the file is given."""
     kind = column.type
+    if pa.types.is_binary(kind) and schema is not None and (text := (schema.metadata or {}).get(b"rollout.routed_experts")):
+        form = json.loads(text)
+        dtype, shape = np.dtype(form["dtype"]), form["shape"]
+        return lambda i: np.frombuffer(column[i].as_buffer(), dtype).reshape(-1, *shape) if column[i].is_valid else None
     if (pa.types.is_signed_integer(kind) or pa.types.is_floating(kind)) and not column.null_count:
         return numbers(column).item
     if not (pa.types.is_list(kind) and pa.types.is_primitive(kind.value_type)):
@@ -338,6 +343,6 @@ def rows(shard: Shard, columns: Sequence[str] | None = None, *, check: Check = "
     scores: the scores set whose rewards the rows get; see Dataset.
     """
     for batch in batches(shard, columns, check, scores=scores):
-        get = {name: getter(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+        get = {name: getter(column, batch.schema) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
         for i in range(batch.num_rows):
             yield Row({name: value(i) for name, value in get.items()})

@@ -27,7 +27,8 @@ _TOKENS: dict[str, tuple[str, int | None]] = {
 _INTS = ("int32", "int64")
 _WIDE: dict[str, tuple[str, ...]] = {"input_ids": _INTS, "versions": _INTS, "position_ids": _INTS, "logprobs": ("float16", "float32", "float64")}
 _NEEDED = ("sample_key", "segment_index", "input_ids", "loss_mask", "logprobs", "prompt_length", "reward")
-_USED = (*_NEEDED, "versions")
+_INSIDE = ("routed_experts", "sampling_mask", "sampling_mask_lengths")
+_USED = (*_NEEDED, "versions", *_INSIDE)
 
 
 def select(groups: Sequence[Group], null_reward: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -170,3 +171,26 @@ def fill(flat: Flat, rows: Sequence[dict[str, Any]], starts: Any) -> None:
         end = start + n
     for name, array in flat.arrays.items():
         array[end:] = flat.padding[name]
+
+
+def inside(rows: Sequence[dict[str, Any]], starts: Any, n: int) -> dict[str, Any]:
+    """Return the optional entries that have several values per token, for n tokens. They are missing
+    if no row has the column."""
+    out: dict[str, Any] = {}
+    experts = [row.get("routed_experts") for row in rows]
+    shapes = sorted({e.shape[1:] for e in experts if e is not None})
+    if len(shapes) > 1:
+        raise ValueError(f"routed_experts: rows of runs with different shapes in one batch: {shapes[0]} and {shapes[1]}")
+    if shapes:
+        all_experts = out["routed_experts"] = np.full((n, *shapes[0]), -1, np.int16)
+        for e, start in zip(experts, starts.tolist()):
+            if e is not None:
+                all_experts[start : start + len(e)] = e
+    masks = [(row.get("sampling_mask"), row.get("sampling_mask_lengths"), start) for row, start in zip(rows, starts.tolist())]
+    if known := [mask for mask in masks if mask[1] is not None]:
+        all_masks = out["sampling_mask"] = np.full((n, max(int(lengths.max(initial=0)) for _, lengths, _ in known)), -1, np.int32)
+        for ids, lengths, start in known:
+            token = np.repeat(np.arange(len(lengths)), lengths)
+            first = np.cumsum(lengths) - lengths
+            all_masks[start + token, np.arange(len(ids)) - first[token]] = ids
+    return out

@@ -104,7 +104,8 @@ def to_verl(
     The keys are {uid}_{sample_index}_{segment_index}. uids has one text per group; the default is the
     id of the group. verl computes the advantages itself (compute_advantage_for_multi_trajectories). A
     row without a score would remove the scores of the whole batch, so unscored samples cannot be kept.
-    The tags contain the two versions that versions returns.
+    The tags contain the two versions that versions returns. Rows with the column routed_experts get
+    the field routed_experts, which verl replays (router_replay mode R3). The last token of a row has none.
 
     In verl, each row is a sequence. With loss_agg_mode token-mean, the rows of a sample weigh as one
     row would. With seq-mean-token-mean, each row weighs as much as a whole sample, unless
@@ -149,10 +150,29 @@ def _verl_row(uid: str, row: Row, versions: Versions, share: float | None) -> tu
         "response_mask": mask, "loss_mask": mask, "rollout_log_probs": torch.tensor(row["logprobs"][at:]), "rm_scores": score,
         "multi_modal_inputs": {}, "extra_fields": {**steps, "reward_extra_info": {}},
     }  # fmt: skip
+    if row.get("routed_experts") is not None:
+        fields["routed_experts"] = torch.tensor(_routed(row), dtype=torch.int16)
     if share is not None:
         fields["rollout_is_weights"] = torch.full_like(fields["rollout_log_probs"], share)
     lengths = {"prompt_len": at, "response_len": len(mask), "seq_len": len(ids)}
     return fields, {"status": "success", **lengths, "global_steps": oldest + 1, **steps}
+
+
+def _routed(row: Row) -> Any:
+    """Return the routed experts of a row for verl: [T, layers, top_k], with zeros for the last token.
+
+    verl indexes them by the position in the whole row, and its replay masks trailing zeros out
+    (experimental/agent_loop/agent_loop.py:129). It would replay a filler in another place.
+    """
+    experts = row["routed_experts"].copy()
+    missing = (experts == -1).all(axis=(1, 2))
+    if missing[:-1].any():
+        raise ValueError(
+            f"row {row['segment_index']} of sample {row['sample_key']} has no routed experts for token {int(missing.argmax())}, and verl "
+            "needs them for all tokens but the last: pass the groups without this row, or read the run without the column routed_experts"
+        )
+    experts[missing] = 0
+    return experts
 
 
 def to_slime(groups: Iterable[Group], *, null_reward: str = "error") -> list[dict[str, Any]]:

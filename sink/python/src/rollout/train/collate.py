@@ -40,6 +40,10 @@ Per token, in the shape of the layout:
     attention_mask  int64         1 on tokens, 0 on padding; not in packed()
     row_ids         int64         the row of each token, in a shape that broadcasts with
                                   the layout: advantage[row_ids] has one value per token
+    routed_experts  int16 [..., layers, top_k]  experts of each token; -1 on padding and where the
+                                  engine returned none. Missing if no row has them
+    sampling_mask   int32 [..., M]  ids among which each token was sampled, followed by -1; only -1 on
+                                  padding and other tokens. Missing if no row has them
 
 dtypes={"loss_mask": "float32"} selects another dtype by its numpy name, unless it would
 truncate an id, a version or a position.
@@ -63,7 +67,7 @@ from rollout._args import instance, integer, one_of
 from rollout._arrays import to_numpy, torch
 from rollout._types import Group
 from rollout.train._batch import Batch
-from rollout.train._layout import Flat, dtypes_of, fill, per_row, select
+from rollout.train._layout import Flat, dtypes_of, fill, inside, per_row, select
 
 __all__ = ["Batch", "Collate", "bucketed", "micro_batches", "packed", "padded"]
 
@@ -108,6 +112,8 @@ def _padded(
     flat = Flat(len(rows) * width, pad_id, dtypes, attention=True)
     fill(flat, rows, starts + np.arange(len(rows)) * width)
     batch.update({name: _shape(values, (len(rows), width)) for name, values in flat.tensors().items()})
+    more = inside(rows, starts + np.arange(len(rows)) * width, len(rows) * width)
+    batch.update({name: values.reshape(len(rows), width, *values.shape[1:]) for name, values in more.items()})
     batch["row_ids"] = _shape(_give(np.arange(len(rows))), (len(rows), 1))
     if side == "split":
         batch["prompt_width"] = int(p.max(initial=0))
@@ -167,6 +173,7 @@ def _packed(
     flat = Flat(int(cu[-1]), 0, dtypes, attention=False)
     fill(flat, rows, cu[:-1])
     batch.update(flat.tensors())
+    batch.update(inside(rows, cu[:-1], int(cu[-1])))
     batch["row_ids"] = _give(np.repeat(np.arange(len(rows)), n))
     batch["cu_seqlens"] = _give(cu.astype(np.int32))
     batch["max_seqlen"] = int(n.max(initial=0))
@@ -237,8 +244,10 @@ def _bucketed(
             first.append(i)
     begins = np.concatenate(([0], np.cumsum(width)))
     flat = Flat(int(begins[-1]), pad_id, dtypes, attention=True)
-    fill(flat, rows, begins[:-1] + (width - n if side == "left" else 0))
+    starts = begins[:-1] + (width - n if side == "left" else 0)
+    fill(flat, rows, starts)
     batch.update(flat.tensors())
+    batch.update(inside(rows, starts, int(begins[-1])))
     batch["row_ids"] = _give(np.repeat(np.arange(len(rows)), width))
     batch["bucket_rows"] = _give(np.asarray(first + [len(rows)], np.int64))
     batch["bucket_width"] = _give(width[first].astype(np.int64))
@@ -268,13 +277,13 @@ def micro_batches(batch: Batch) -> Iterator[Batch]:
         first, begin = batch["bucket_rows"].tolist(), 0
         for a, b, width in zip(first, first[1:], batch["bucket_width"].tolist()):
             end = begin + (b - a) * width
-            yield Batch({name: _shape(batch[name][begin:end], (b - a, width)) for name in _PER_TOKEN if name in batch})
+            yield Batch({name: _shape(batch[name][begin:end], (b - a, width, *batch[name].shape[1:])) for name in _PER_TOKEN if name in batch})
             begin = end
     elif batch["rows"]:
         yield batch
 
 
-_PER_TOKEN = ("input_ids", "loss_mask", "logprobs", "versions", "position_ids", "attention_mask", "row_ids")
+_PER_TOKEN = ("input_ids", "loss_mask", "logprobs", "versions", "position_ids", "attention_mask", "routed_experts", "sampling_mask", "row_ids")
 
 
 def _token_id(pad_id: Any) -> None:
@@ -330,7 +339,7 @@ def _give(values: Any) -> Any:
     return values if torch is None else torch.from_numpy(np.ascontiguousarray(values))
 
 
-def _shape(values: Any, shape: tuple[int, int]) -> Any:
+def _shape(values: Any, shape: tuple[int, ...]) -> Any:
     return values.reshape(shape)
 
 
