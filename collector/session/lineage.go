@@ -83,6 +83,9 @@ func (b *builder) readResults(r *call) {
 			continue
 		}
 		open[m.toolID] = false
+		if !oneAgent(b.quotes[i]) {
+			continue // the agent of one text could have started the agent of another one
+		}
 		for _, q := range b.quotes[i] {
 			carried[q]++
 		}
@@ -90,6 +93,20 @@ func (b *builder) readResults(r *call) {
 	for q, results := range carried {
 		q.addStart(a, r, results)
 	}
+}
+
+// oneAgent reports whether a result contains the text of one agent: one text, or several texts of one chain.
+func oneAgent(quotes []*quote) bool {
+	if len(quotes) <= 1 {
+		return true
+	}
+	x := quotes[0].calls[0].chain
+	for _, q := range quotes {
+		if len(q.calls) > maxRivals || slices.ContainsFunc(q.calls, func(c *call) bool { return c.chain != x }) {
+			return false
+		}
+	}
+	return true
 }
 
 // addStart makes a a candidate for the start of the chains whose answer is q. The request r contains q
@@ -130,7 +147,7 @@ func (q *quote) addStart(a, r *call, results int) {
 	}
 }
 
-// maxRivals limits the time that addStart takes if very many chains have the same answer.
+// maxRivals limits the time for very many equal answers.
 const maxRivals = 64
 
 // contradicts reports whether the headers name the agent of a, and another agent as the parent.
