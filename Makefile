@@ -109,7 +109,7 @@ letta: ## install the Letta servers LETTA (0.16.7 and 0.16.8) with PostgreSQL in
 	.ci/letta.sh $(LETTA)
 
 .PHONY: harnesses
-harnesses: ## install published agent harnesses and the SDKs of OpenAI and Anthropic into .build/harness (1.5 GB); exit status 75 if their packages are not available
+harnesses: ## install published agent harnesses and the SDKs of OpenAI and Anthropic into .build/harness (3 GB); exit status 75 if their packages are not available
 	.ci/harnesses.sh
 
 .PHONY: e2e-letta
@@ -153,7 +153,7 @@ lint: $(LINT) python manifests ## run golangci-lint, a 32-bit vet of the core, a
 	$(LINT) run ./...
 	GOARCH=386 $(GO) vet ./tokenize/... ./collector/session/...
 	cd sink/python && $(CURDIR)/$(PYTHON) -m mypy --cache-dir $(CURDIR)/.build/mypy
-	$(PYTHON) -m ruff check --no-cache --config sink/python/pyproject.toml sink/python .ci/dist.py .ci/image.py .ci/fleetcheck.py collector/reward/worker.py
+	$(PYTHON) -m ruff check --no-cache --config sink/python/pyproject.toml sink/python .ci/dist.py .ci/image.py .ci/fleetcheck.py collector/reward/worker.py collector/harness/presets
 
 .PHONY: manifests
 manifests: $(BIN)/kustomize python ## compare the manifests of configs/k8s with the schemas of Kubernetes

@@ -2,9 +2,9 @@
 # Runs the published agent harnesses with their presets against a scripted engine, without a network:
 # every scenario, with and without continuity, and 64 sessions at once in a run that is killed and
 # resumed. Compares every row with the engine's log, and the numbers of rows with
-# cmd/rollout/testdata/harnesses.txt. Runs the official SDKs through the tap, and the commands of
-# the README's section "Any agent". Keeps the output of all tests in .build/e2e-harness.log, or in
-# TEST_LOG.
+# cmd/rollout/testdata/harnesses.txt. Runs the commands of configs/letta-memory/README.md, the official
+# SDKs through the tap, and the commands of the README's section "Any agent". Keeps the output of
+# all tests in .build/e2e-harness.log, or in TEST_LOG.
 # SHORT=1, as in .ci/run, runs the SDKs and two harnesses once, one with the dialect of each engine.
 # UPDATE=1 rewrites harnesses.txt and the table on the page instead, and runs only the scenarios.
 # HARNESSES and DIALECTS select some. ROLLOUT_HARNESS is the folder for the harnesses. Passes the
@@ -22,7 +22,7 @@ cannot() {
   exit "$1"
 }
 if [ -n "${SHORT:-}" ]; then
-  HARNESSES=${HARNESSES:-pi mini-swe-agent}
+  HARNESSES=${HARNESSES:-pi codex}
   set -- -short "$@"
 fi
 if [ -n "${UPDATE:-}" ]; then
@@ -41,7 +41,7 @@ else
 fi
 began=$SECONDS
 # shellcheck disable=SC2086 # lists
-.ci/test.sh -count 1 -timeout 60m "${exec[@]}" -run "$tests" $packages "$@"
+.ci/test.sh -count 1 -timeout 120m "${exec[@]}" -run "$tests" $packages "$@"
 failed=$?
 echo "e2e-harness: took $((SECONDS - began)) s"
 [ "$failed" = 0 ] || exit "$failed"

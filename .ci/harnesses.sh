@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Installs published agent harnesses into .build/harness, or into the folder in ROLLOUT_HARNESS, only
 # from packages of PyPI and npm. The tests run them against a scripted engine.
-# The commands are in .build/harness/bin: letta, opencode, qwen, pi, mini, and node (Node.js 24).
+# The commands are in .build/harness/bin: letta, opencode, qwen, pi, mini, codex, claude, and node
+# (Node.js 24). The libraries openai-agents, openhands, langgraph and smolagents have no command:
+# .build/harness/NAME/bin/python3 imports them.
 # The SDKs of OpenAI and Anthropic for Python are in .build/harness/mini-swe-agent, the SDKs for
 # JavaScript in .build/harness/openai and .build/harness/anthropic.
 # Arguments are the names of harnesses; without an argument, the script installs all of them.
@@ -13,7 +15,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-all='letta-code opencode qwen-code pi mini-swe-agent openai anthropic'
+all='letta-code opencode qwen-code pi mini-swe-agent codex claude-code openai-agents openhands langgraph smolagents openai anthropic'
 # shellcheck disable=SC2086 # a list
 [ $# -gt 0 ] || set -- $all
 say() { echo "harnesses: $*" >&2; }
@@ -22,12 +24,11 @@ cannot() {
   exit 75
 }
 
+# With pyenv, python3.12 is only a name until PYENV_VERSION selects a version.
 python=
 for p in ${ROLLOUT_HARNESS_PYTHON:-python3.12 python3.11 python3 /usr/bin/python3}; do
-  if "$p" -c 'import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; then
-    python=$p
-    break
-  fi
+  python=$(PYENV_VERSION=${p#python} "$p" -c 'import sys, ensurepip, venv
+sys.exit(not (3, 11) <= sys.version_info < (3, 13) or print(sys.executable))' 2>/dev/null) && break
 done
 [ -n "$python" ] || cannot 'it needs Python 3.11 or 3.12 with the module venv; set ROLLOUT_HARNESS_PYTHON to one'
 [ "$(uname -sm)" = 'Linux x86_64' ] || cannot "the hashes of the packages are for Linux on x86-64, not for $(uname -sm)"
@@ -101,6 +102,21 @@ install_qwen-code() {
   command_of "$home/qwen-code/node_modules/.bin/qwen"
 }
 install_pi() { from_npm pi; command_of "$home/pi/node_modules/.bin/pi"; }
+install_codex() { from_npm codex; command_of "$home/codex/node_modules/.bin/codex"; }
+install_claude-code() {
+  from_npm claude-code
+  # As for opencode.
+  (cd "$home/claude-code/node_modules/@anthropic-ai/claude-code" && "$home/bin/node" install.cjs)
+  rm -rf "$home"/claude-code/node_modules/@anthropic-ai/claude-code-linux-*
+  command_of "$home/claude-code/node_modules/.bin/claude"
+}
+install_openai-agents() { from_pypi openai-agents; }
+install_openhands() {
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 12))' || cannot "openhands needs Python 3.12, not $python"
+  from_pypi openhands
+}
+install_langgraph() { from_pypi langgraph; }
+install_smolagents() { from_pypi smolagents; }
 install_openai() { from_npm openai; }
 install_anthropic() { from_npm anthropic; }
 

@@ -201,8 +201,12 @@ func TestHarnessSessions(t *testing.T) {
 	if testing.Short() { // without Python
 		return
 	}
-	if python := compareWithLog(t, h.dir, h.writeLog(t)); python.Samples != n || python.Expected["trained"].Tokens != c.tokens {
+	python := compareWithLog(t, h.dir, h.writeLog(t))
+	if python.Samples != n || python.Expected["trained"].Tokens != c.tokens {
 		t.Errorf("Python finds %d trained tokens in %d samples, want %d in %d", python.Expected["trained"].Tokens, python.Samples, c.tokens, n)
+	}
+	if python.Parents != c.kinds["subagent"] {
+		t.Errorf("%d of %d rows of subagents have a parent", python.Parents, c.kinds["subagent"])
 	}
 }
 

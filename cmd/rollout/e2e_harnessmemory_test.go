@@ -97,7 +97,7 @@ func (m *memoryRun) checkRows(t *testing.T, got *readBack) map[string]int {
 	trained := map[int]bool{}
 	for id, row := range got.allRows() {
 		if row.Verification != "exact" || row.Reward == nil || *row.Reward != 1 {
-			t.Errorf("%v: an %s row with the reward %v, want an exact row with 1", id, row.Verification, row.Reward)
+			t.Errorf("%v: row %d is not an exact row with the reward 1", id, row.SegmentIndex)
 		}
 		for at, end := range trainedSpans(row) {
 			c, ok := calls[contextOf(row.InputIDs[:at], row.InputIDs[at:end])]

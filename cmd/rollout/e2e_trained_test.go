@@ -15,6 +15,7 @@ import (
 // A trainedReport contains fields of the report of testdata/python/trained.py.
 type trainedReport struct {
 	Samples  int
+	Parents  int                                    // rows that have a parent
 	Expected map[string]struct{ Calls, Tokens int } // by what the log says
 }
 
@@ -66,6 +67,7 @@ func TestComparisonFindsErrors(t *testing.T) {
 		"twice":      "differences",
 		"part":       "differences",
 		"sample":     "wrong_sample",
+		"parent":     "wrong_parent",
 		"logprob":    "wrong_logprobs",
 	} {
 		if !slices.Contains(got[name], list) {

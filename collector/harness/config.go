@@ -182,7 +182,7 @@ func (c *Config) program() (string, error) {
 	}
 	hint := ""
 	for _, p := range presets {
-		if p.Command[0] == name {
+		if p.Command[0] == name && name != python {
 			hint = ", for example with " + p.Install + ","
 		}
 	}

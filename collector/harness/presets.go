@@ -2,6 +2,7 @@ package harness
 
 import (
 	"cmp"
+	_ "embed" // the programs of libraries
 	"fmt"
 	"maps"
 	"slices"
@@ -21,6 +22,30 @@ type Preset struct {
 	Env, Files map[string]string
 	// Output is an argument of ParseOutput.
 	Output string
+}
+
+// The programs of the agent libraries that have no command.
+var (
+	//go:embed presets/openai-agents.py
+	openaiAgents string
+	//go:embed presets/openhands.py
+	openhands string
+	//go:embed presets/langgraph.py
+	langgraph string
+	//go:embed presets/smolagents.py
+	smolagents string
+)
+
+const python = "python3"
+
+// library returns the preset of a library whose program is a Python file. The python3 in PATH must be
+// able to import the library.
+func library(name, packages, program string, env map[string]string) Preset {
+	return Preset{
+		Name: name, Install: "pip install " + packages,
+		Command: []string{python, "{home}/agent.py"}, Stdin: "{prompt}",
+		Env: env, Files: map[string]string{"agent.py": program}, Output: "stdout",
+	}
 }
 
 var presets = []Preset{
@@ -115,6 +140,82 @@ var presets = []Preset{
 		},
 		Output: "json:{home}/trajectory.json:.info.submission",
 	},
+	{
+		Name:    "codex",
+		Install: "npm install -g @openai/codex",
+		Command: []string{"codex", "exec", "--ephemeral", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "-"},
+		Stdin:   "{prompt}",
+		Env:     map[string]string{"CODEX_HOME": "{home}/.codex", "TAP_KEY": "{key}"},
+		Files: map[string]string{
+			".codex/config.toml": `model = "{model}"
+model_provider = "tap"
+model_context_window = {context}
+check_for_update_on_startup = false
+web_search = "disabled"
+
+[analytics]
+enabled = false
+
+[features]
+plugins = false
+
+[model_providers.tap]
+name = "tap"
+base_url = "{base_url}/v1"
+env_key = "TAP_KEY"
+wire_api = "responses"
+`,
+		},
+		Output: "stdout",
+	},
+	{
+		Name:    "claude-code",
+		Install: "npm install -g @anthropic-ai/claude-code",
+		Command: []string{"claude", "-p", "--dangerously-skip-permissions", "--no-session-persistence"},
+		Stdin:   "{prompt}",
+		Env: map[string]string{
+			"ANTHROPIC_BASE_URL": "{base_url}",
+			"ANTHROPIC_API_KEY":  "{key}",
+			"ANTHROPIC_MODEL":    "{model}",
+			// The model of a subagent can be one of these.
+			"ANTHROPIC_DEFAULT_HAIKU_MODEL":            "{model}",
+			"ANTHROPIC_DEFAULT_SONNET_MODEL":           "{model}",
+			"ANTHROPIC_DEFAULT_OPUS_MODEL":             "{model}",
+			"ANTHROPIC_DEFAULT_FABLE_MODEL":            "{model}",
+			"CLAUDE_CODE_SUBAGENT_MODEL":               "{model}",
+			"CLAUDE_CODE_MAX_OUTPUT_TOKENS":            "{max_output}",
+			"CLAUDE_CODE_MAX_CONTEXT_TOKENS":           "{context}",
+			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+			"CLAUDE_CODE_DISABLE_AUTO_MEMORY":          "1",
+			"CLAUDE_CONFIG_DIR":                        "{home}/.claude",
+			"ENABLE_TOOL_SEARCH":                       "false",
+			// Without it, claude refuses to run as root.
+			"IS_SANDBOX": "1",
+		},
+		Output: "stdout",
+	},
+	library("openai-agents", "openai-agents", openaiAgents, map[string]string{
+		"OPENAI_BASE_URL":               "{base_url}/v1",
+		"OPENAI_API_KEY":                "{key}",
+		"OPENAI_AGENTS_DISABLE_TRACING": "1",
+	}),
+	library("openhands", "openhands-sdk openhands-tools", openhands, map[string]string{
+		"LLM_MODEL":                    "openai/{model}",
+		"LLM_BASE_URL":                 "{base_url}/v1",
+		"LLM_API_KEY":                  "{key}",
+		"LLM_MAX_INPUT_TOKENS":         "{context}",
+		"LLM_MAX_OUTPUT_TOKENS":        "{max_output}",
+		"OPENHANDS_SUPPRESS_BANNER":    "1",
+		"LITELLM_LOCAL_MODEL_COST_MAP": "True",
+	}),
+	library("langgraph", "langchain langchain-openai", langgraph, map[string]string{
+		"OPENAI_BASE_URL": "{base_url}/v1",
+		"OPENAI_API_KEY":  "{key}",
+	}),
+	library("smolagents", `"smolagents[openai]"`, smolagents, map[string]string{
+		"OPENAI_BASE_URL": "{base_url}/v1",
+		"OPENAI_API_KEY":  "{key}",
+	}),
 }
 
 // PresetNames lists the names of all presets.

@@ -53,6 +53,9 @@ type Chain struct {
 	// If the chain forked from another chain, From is the index in Rollout.Calls of the last call
 	// that both have in common. Otherwise From is -1.
 	From int
+	// Parent is the index in Rollout.Calls of the call that started the subagent. It is -1 if the
+	// call is not proven, or if the chain is not the chain of a subagent or forked.
+	Parent int
 }
 
 // Main is the end of the main chain.
@@ -104,6 +107,7 @@ func Build(r *Record, cfg Config) (*Rollout, error) {
 	b.decideFates()
 	b.findChains()
 	b.chooseKinds()
+	b.findStarts()
 	out := b.rollout()
 	if out.Main.Call < 0 {
 		return out, fmt.Errorf("%w: session %s has %d conversations", ErrForeign, r.ID, len(b.chains))

@@ -83,6 +83,7 @@ type call struct {
 	parent   *call           // the call that this call continues, or nil
 	children []*call         // the calls that continue this call
 	parentAt int             // the position of the parent's answer in the request
+	read     *call           // parent, if the request proves that the harness read its answer
 	exact    bool            // parent is not nil, and the prompt begins with all of its tokens
 	readers  []*call         // the later requests that contain the answer
 	quoted   bool            // the text of a later request contains the text of this answer, and of no other

@@ -14,6 +14,9 @@ type chain struct {
 	calls  []*call // in the order of their requests
 	from   *call   // the call from which the chain forked, or nil
 	last   *call   // the last call that was not dropped, or the last call if all were dropped
+	linked bool    // it can have a start, and all of its calls belong to one conversation
+	starts []*call // the candidates for start
+	start  *call   // the call that started the chain of a subagent, or nil if it is not proven
 }
 
 func (x *chain) first() *call { return x.calls[0] }

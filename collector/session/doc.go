@@ -65,6 +65,27 @@
 // compared without backslashes and with single spaces, because some harnesses quote it. If no request
 // contains it, Build returns [ErrForeign].
 //
+// # Which call started a subagent
+//
+// The chain of a subagent has a parent (Chain.Parent) if the result of a tool call proves it. The proof
+// is a request of which all of these are true:
+//
+//   - It contains an answer with a tool call, and directly after it the result of this call, by its id.
+//     No other call has an equal answer in this place.
+//   - The result contains the text of an answer of the subagent. The text has at least 32 bytes.
+//   - The answer with the tool call ended before the first request of the subagent began. The answer of
+//     the subagent ended before the request with the result began.
+//   - No earlier message and no other answer contains the text, except for equal answers of other chains
+//     if the tool calls have at least as many results with the text as there are such chains.
+//
+// The parent is the call that gave the answer with the tool call. It is set only if the proof leads to
+// exactly one call. Each call of the chain must read an earlier answer of the chain, or repeat a request
+// whose answer was not delivered, because otherwise the chain could contain two conversations. Forks and
+// auxiliary chains have no parent. A shorter text, a text in a user message and headers prove nothing.
+//
+// Call.Agent and Call.ParentAgent are hints. They choose between several candidates and between chains
+// with equal answers. A call with another Agent than the chain's ParentAgent does not count.
+//
 // # Which answers are trained
 //
 // An answer is trained if a later request proves that the harness read it, or if the answer was
@@ -134,6 +155,6 @@
 //	types         record.go, build.go
 //	requests      builder.go, message.go, tokens.go
 //	evidence      parent.go, quote.go, repeat.go
-//	decisions     fate.go, chain.go, rewrite.go, kind.go
+//	decisions     fate.go, chain.go, rewrite.go, kind.go, lineage.go
 //	result        rollout.go
 package session

@@ -14,6 +14,7 @@ func (b *builder) findParents() {
 			}
 			switch {
 			case proved:
+				c.read = p
 				p.readers = append(p.readers, c)
 			case p.changed == nil:
 				p.changed = c

@@ -18,8 +18,16 @@ type quote struct {
 	text   string
 	calls  []*call // the calls with this answer, in the order in which they ended
 	prefix int     // the index of the longest other quote that is the beginning of text, or -1
-	until  int64   // the time when the second answer that contains text ended, in Unix nanoseconds
-	known  bool    // a message contained text before the first answer ended
+	within int64   // the time when the first other answer that contains text ended, in Unix nanoseconds
+	sent   int64   // the time when the first request with a message that contains text began
+}
+
+// until returns the time when the second answer that contains the text ended.
+func (q *quote) until() int64 {
+	if len(q.calls) > 1 {
+		return min(q.within, q.calls[1].ended)
+	}
+	return q.within
 }
 
 // findQuotes sets b.quotes and call.quoted. An answer is quoted if a message contains its text, the
@@ -40,17 +48,15 @@ func (b *builder) findQuotes() {
 			done[i] = true
 			b.quotes[i] = s.find(b.message(i).text)
 			for _, q := range b.quotes[i] {
-				switch {
-				case !q.calls[0].before(c):
-					q.known = true
-				case c.began < q.until:
+				q.sent = min(q.sent, c.began)
+				if c.began < q.until() {
 					q.calls[0].quoted = true
 				}
 			}
 		}
 	}
 	for _, q := range s.quotes {
-		if q.known {
+		if q.sent < q.calls[0].ended {
 			q.calls[0].quoted = false
 		}
 	}
@@ -68,7 +74,7 @@ func newQuoteSearch(calls []*call) *quoteSearch {
 	byText := map[string]*quote{}
 	for _, c := range calls {
 		if t := c.answer.text; len(t) >= minQuote && (len(c.readers) == 0 || !c.answer.called()) {
-			byText[t] = &quote{text: t, prefix: -1}
+			byText[t] = &quote{text: t, prefix: -1, within: math.MaxInt64, sent: math.MaxInt64}
 		}
 	}
 	for _, c := range calls {
@@ -95,34 +101,30 @@ func newQuoteSearch(calls []*call) *quoteSearch {
 		}
 		s.filter[s.slot(hash)] = true
 	}
-	s.setUntil(calls)
+	s.setWithin(calls)
 	return s
 }
 
-// setUntil sets quote.until.
-func (s *quoteSearch) setUntil(calls []*call) {
-	for _, q := range s.quotes {
-		q.until = math.MaxInt64
-		if len(q.calls) > 1 {
-			q.until = q.calls[1].ended
-		}
-	}
-	ended := map[string]int64{} // by the text of an answer, and by the arguments of a tool call
-	add := func(text string, at int64) {
+// setWithin sets quote.within.
+func (s *quoteSearch) setWithin(calls []*call) {
+	ended := [2]map[string]int64{{}, {}} // when the first answer with a text ended, and with the arguments of a tool call
+	add := func(ended map[string]int64, text string, at int64) {
 		if old, ok := ended[text]; !ok || at < old {
 			ended[text] = at
 		}
 	}
 	for _, c := range calls {
-		add(c.answer.text, c.ended)
+		add(ended[0], c.answer.text, c.ended)
 		for _, u := range c.answer.uses {
-			add(u.arguments, c.ended)
+			add(ended[1], u.arguments, c.ended)
 		}
 	}
-	for text, at := range ended {
-		for _, q := range s.find(text) {
-			if q.text != text {
-				q.until = min(q.until, at)
+	for i := range ended {
+		for text, at := range ended[i] {
+			for _, q := range s.find(text) {
+				if i == 1 || q.text != text {
+					q.within = min(q.within, at)
+				}
 			}
 		}
 	}

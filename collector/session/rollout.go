@@ -32,7 +32,10 @@ func (b *builder) rollout() *Rollout {
 		}
 	}
 	for _, x := range b.chains {
-		y := Chain{Kind: x.kind, From: -1}
+		y := Chain{Kind: x.kind, From: -1, Parent: -1}
+		if x.start != nil {
+			y.Parent = x.start.place
+		}
 		if x.from != nil {
 			y.From = x.from.place
 		}
@@ -69,7 +72,7 @@ func counted(c *Call) bool {
 // tokens returns the call in the form that the aligner needs.
 func (b *builder) tokens(c *call, reason tokenize.Reason) tokenize.Call {
 	t := tokenize.Call{
-		OutputIDs: c.Output, Logprobs: c.Logprobs, Chain: c.chain.number, ChainKind: c.chain.kind,
+		OutputIDs: c.Output, Logprobs: c.Logprobs, Chain: c.chain.number, ChainKind: c.chain.kind, Parent: c.chain.parent(),
 		After: tokenize.RoleUser, StepID: strconv.Itoa(c.Number),
 	}
 	for p := c.lastReply + 1; p < len(c.Messages); p++ {

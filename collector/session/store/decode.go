@@ -48,7 +48,7 @@ func (d *decoder) call(p *frame.Payload) error {
 		p.Fail(fmt.Errorf("the byte for a spliced prompt is %d, want 0 or 1", spliced))
 	}
 	c.Spliced = spliced == 1
-	c.Retry, c.Model, c.Unread = int(p.Int32()), p.Text(), p.Text()
+	c.Retry, c.Model, c.Unread, c.Agent, c.ParentAgent = int(p.Int32()), p.Text(), p.Text(), p.Text(), p.Text()
 	if err := p.Err(); err != nil {
 		return err
 	}

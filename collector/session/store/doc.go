@@ -51,9 +51,9 @@
 //	┌───┬──────┐
 //	│ 2 │ JSON │        a text: a message or a list of tools; the first text has the index 0
 //	└───┴──────┘
-//	┌───┬────────┬──────────┬───────┬────────┬─────────┬───────┬───────┬────────┬──────────┐
-//	│ 3 │ number │ messages │ tools │ answer │ spliced │ retry │ model │ unread │ tap call │
-//	└───┴────────┴──────────┴───────┴────────┴─────────┴───────┴───────┴────────┴──────────┘
+//	┌───┬────────┬──────────┬───────┬────────┬─────────┬───────┬───────┬────────┬────────┬──────────┐
+//	│ 3 │ number │ messages │ tools │ answer │ spliced │ retry │ model │ unread │ agents │ tap call │
+//	└───┴────────┴──────────┴───────┴────────┴─────────┴───────┴───────┴────────┴────────┴──────────┘
 //	┌───┬────────┐
 //	│ 4 │ number │      the client received the whole answer of the call with this number
 //	└───┴────────┘
@@ -72,6 +72,7 @@
 //	retry        sv
 //	model        length (uv), bytes
 //	unread       the same
+//	agents       the same twice: the agent and its parent
 //	tap call     the rest: a payload of package collector/tap, kind 1
 //
 // A text is in the file once, before the first call that uses it. The prompt of a call shares the

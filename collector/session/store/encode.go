@@ -69,5 +69,8 @@ func appendFields(b []byte, c *session.Call) []byte {
 	}
 	b = append(b, spliced)
 	b = binary.AppendVarint(b, int64(c.Retry))
-	return frame.AppendText(frame.AppendText(b, c.Model), c.Unread)
+	for _, text := range []string{c.Model, c.Unread, c.Agent, c.ParentAgent} {
+		b = frame.AppendText(b, text)
+	}
+	return b
 }

@@ -207,7 +207,7 @@ func (x *Session) deliver() error {
 }
 
 func (x *Session) add(c *session.Call, number int, messages []json.RawMessage, tools json.RawMessage) error {
-	size := tap.PayloadBound(&c.Call) + int64(5*len(messages)+len(c.Answer)+len(c.Model)+len(c.Unread)+64)
+	size := tap.PayloadBound(&c.Call) + int64(5*len(messages)+len(c.Answer)+len(c.Model)+len(c.Unread)+len(c.Agent)+len(c.ParentAgent)+64)
 	for _, text := range append(slices.Clip(messages), tools) {
 		size = max(size, int64(len(text))+1)
 	}

@@ -93,7 +93,7 @@ func conversation(seed, n int) request {
 			Sampling: tap.Sampling{Temperature: new(0.7)},
 		},
 		Answer: text("answer %d", n), Delivered: n%2 == 0, Spliced: n%3 == 0, Retry: n%3 - 1, Unread: []string{"", "no_ids"}[n%2],
-		Model: []string{"", "step-1"}[n/2%2],
+		Model: []string{"", "step-1"}[n/2%2], Agent: []string{"", "a1"}[n%2], ParentAgent: []string{"", "b2"}[n/3%2],
 	}
 	for i := range output {
 		r.call.Logprobs = append(r.call.Logprobs, -float32(i)/3)

@@ -39,6 +39,10 @@ func (p *Proxy) enterCall(id string) *share {
 	return s
 }
 
+func (p *Proxy) tooManyCalls() *refusal {
+	return &refusal{http.StatusTooManyRequests, "too_many_calls", fmt.Sprintf("%d calls of this session are open, the limit", p.limits.OpenCalls)}
+}
+
 func (p *Proxy) leaveCall(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,7 +58,7 @@ func (p *Proxy) chat(w http.ResponseWriter, r *http.Request, t *target) *refusal
 	id := t.session.ID()
 	share := p.enterCall(id)
 	if share == nil {
-		return &refusal{http.StatusTooManyRequests, "too_many_calls", fmt.Sprintf("%d calls of this session are open, the limit", p.limits.OpenCalls)}
+		return p.tooManyCalls()
 	}
 	defer p.leaveCall(id)
 	ctx, cancel := context.WithCancelCause(r.Context())
@@ -150,12 +154,13 @@ func (c *chatCall) read(ctx context.Context, r *http.Request) *refusal {
 		return bad
 	}
 	c.call = session.Call{Call: *newCall(openai{}), Tools: -1, Retry: retryOf(r.Header)}
+	c.call.Agent, c.call.ParentAgent = agentsOf(r.Header)
 	if body, bad = c.chatBody(body); bad != nil {
 		return bad
 	}
 	var err error
 	if c.q, err = parseChat(desk.s, body); err != nil {
-		p.unread("malformed")
+		p.count(func(s *Stats) { s.Unread["malformed"]++ })
 		return &refusal{http.StatusBadRequest, "bad_request", "the body is not a chat completion: " + strings.TrimPrefix(err.Error(), "proxy: ")}
 	}
 	c.streams = c.streams || c.q.streamed

@@ -264,4 +264,9 @@
 // sent. A call with a request of 64 KB and a stream of 172 KB in 202 events takes 290 allocations and
 // 500 KB (TestGateSessionAllocations), and 2.6 ms of CPU time (BenchmarkSessionCall). This includes the
 // store.
+//
+// A translated call with a request of 40 KB and an answer of 104 KB from the engine takes 283 to 372
+// allocations and 328 to 445 KB (TestGateTranslatedAllocations). The same chat completion takes 209
+// allocations and 359 KB, because its answer is copied without the ids. About a tenth of the CPU time of
+// a translated call is the translation (BenchmarkTranslatedCall).
 package proxy

@@ -3,6 +3,7 @@ package proxy
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -114,8 +115,14 @@ var requestSeeds = []string{
 
 // FuzzRequest proves that a request is parsed as by encoding/json, or not at all. With settings and
 // asks, the body has these members and its other values stay. Without them no byte changes. The
-// payload sends the same bytes.
+// payload sends the same bytes. A request in an API that is translated is either refused or becomes a
+// chat completion.
 func FuzzRequest(f *testing.F) {
+	for i, api := range apis[1:] {
+		for _, seed := range apiSeeds[api.dialect.Name()] {
+			f.Add([]byte(seed), uint8(3+i), 0)
+		}
+	}
 	for _, seed := range append(requestSeeds, `{"input_ids":[1, 2,3]}`, `{"input_ids":[1,  2,3]}`, `{"input_ids":[10,0, 7 ],"stop":[1]}`) {
 		for path := range 3 {
 			f.Add([]byte(seed), uint8(path), 5)
@@ -126,7 +133,11 @@ func FuzzRequest(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, body []byte, which uint8, chop int) {
-		path := []string{"/generate", chatPath, completionPath}[which%3]
+		if which %= 5; which >= 3 {
+			checkRequest(t, apis[which-2].dialect, body, &mutator{Rand: rand.New(rand.NewPCG(uint64(chop), 0))})
+			return
+		}
+		path := []string{"/generate", chatPath, completionPath}[which]
 		d := dialectOf("POST", path)
 		q := &request{path: path, body: body}
 		s := tokenize.NewScanner(tokenize.DecoderConfig{})

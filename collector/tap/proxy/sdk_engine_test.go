@@ -55,7 +55,7 @@ var sdkAnswers = []sdkAnswer{
 
 // sdkStatuses are the error answers. Their names are the statuses.
 var sdkStatuses = map[int]string{
-	400: `{"error":{"message":"maximum context length is 4096 tokens","type":"BadRequestError","param":"messages","code":400}}`,
+	400: `{"error":{"message":"This model's maximum context length is 4096 tokens. However, you requested 9000 tokens.","type":"BadRequestError","param":"messages","code":400}}`,
 	401: `{"error":{"message":"no","type":"auth","param":null,"code":"invalid"}}`,
 	404: `{"object":"error","message":"The model does not exist.","type":"NotFoundError","code":404}`,
 	422: `{"detail":[{"loc":["body"],"msg":"größer"}]}`,

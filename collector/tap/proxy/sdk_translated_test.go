@@ -38,7 +38,7 @@ func TestSDKsTranslated(t *testing.T) {
 	t.Logf("ROLLOUT_SEED=%d", seed)
 	draws, count := rand.New(rand.NewPCG(seed, 0)), 40
 	if testing.Short() {
-		count = 8
+		count = 6
 	}
 	for _, api := range []string{"responses", "messages"} {
 		var talks []*talk

@@ -199,7 +199,7 @@ func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, t *target) 
 	case t.ending() && post:
 		return p.endSession(w, r, t.session)
 	case post && strings.HasSuffix(path, countSuffix):
-		return p.countTokens(w, r)
+		return p.countTokens(w, r, t)
 	case post && api:
 		return p.chat(w, r, t)
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:

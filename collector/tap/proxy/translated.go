@@ -22,7 +22,6 @@ var apis = []struct {
 	dialect translate.Dialect
 }{
 	{"/chat/completions", nil},
-	{"/responses", responses.Dialect{}},
 	{"/messages", messages.Dialect{}},
 	{"/responses", responses.Dialect{}},
 }
@@ -41,51 +40,39 @@ func apiOf(path string) (ok bool, d translate.Dialect) {
 // countSuffix is the end of the path at which Anthropic's API counts the tokens of a request.
 const countSuffix = "/count_tokens"
 
-// countTokens serves …/messages/count_tokens. This is not a call of the session.
-func (p *Proxy) countTokens(w http.ResponseWriter, r *http.Request) *refusal {
-	if p.cfg.Renderer == nil {
-		return errNoRenderer
-	}
-	x := exchange{p: p}
-	defer x.hold(0)
-	desk := newDesk()
-	defer desk.free()
-	var body []byte
-	bad := p.receive(r.Context(), w, func() (err error) {
-		whole := false
-		body, whole, err = x.read(r, desk)
-		switch {
-		case err != nil || whole:
-			return err
-		case r.ContentLength >= 0 && r.ContentLength <= p.limits.BodyBytes:
-			return errMemory
-		}
-		return tooLarge(p.limits.BodyBytes)
-	})
-	if bad != nil {
-		return bad
-	}
-	call, bad := p.translated(func() (*translate.Call, error) { return messages.Dialect{}.Count(body) })
-	if bad != nil {
-		return bad
-	}
-	n, err := p.promptTokens(call.Chat)
-	if bad, ok := errors.AsType[*refusal](err); ok {
-		return bad
-	}
-	return sendJSON(w, http.StatusOK, map[string]int{"input_tokens": n})
+// A counter is a dialect whose API counts the tokens of a request.
+type counter interface {
+	translate.Dialect
+	Count(body []byte) (*translate.Call, error)
 }
 
-// translated returns the result of translate, or the error for the client.
-func (p *Proxy) translated(translated func() (*translate.Call, error)) (call *translate.Call, bad *refusal) {
-	err := errPanic
-	p.guard("request", func() { call, err = translated() })
-	if e, ok := errors.AsType[*translate.Error](err); ok {
-		return nil, &refusal{e.Status, e.Code, e.Message}
-	} else if err != nil {
-		return nil, &refusal{http.StatusInternalServerError, "panic", err.Error()}
+// A counted dialect translates requests that only count tokens.
+type counted struct{ counter }
+
+func (d counted) Request(body []byte) (*translate.Call, error) { return d.Count(body) }
+
+// countTokens serves …/messages/count_tokens. It calls no engine, and the session does not record it.
+func (p *Proxy) countTokens(w http.ResponseWriter, r *http.Request, t *target) *refusal {
+	d, ok := t.dialect().(counter)
+	if !ok || p.cfg.Renderer == nil {
+		return errNoRenderer
 	}
-	return call, nil
+	id := t.session.ID()
+	share := p.enterCall(id)
+	if share == nil {
+		return p.tooManyCalls()
+	}
+	defer p.leaveCall(id)
+	c := &chatCall{p: p, w: w, client: r.Context(), dialect: counted{d}, session: id, share: share, x: exchange{p: p}}
+	defer c.end()
+	if bad := c.read(r.Context(), r); bad != nil {
+		return bad
+	}
+	n, err := p.promptTokens(c.q.body)
+	if err != nil {
+		return refused(err)
+	}
+	return sendJSON(w, http.StatusOK, map[string]int{"input_tokens": n})
 }
 
 // chatBody returns the chat completion for the body of the client's request. The result does not share
@@ -94,10 +81,15 @@ func (c *chatCall) chatBody(body []byte) ([]byte, *refusal) {
 	if c.dialect == nil {
 		return slices.Clone(body), nil
 	}
-	call, bad := c.p.translated(func() (*translate.Call, error) { return c.dialect.Request(body) })
-	if bad != nil {
-		c.p.unread("malformed")
-		return nil, bad
+	var call *translate.Call
+	err := errPanic
+	c.p.guard("request", func() { call, err = c.dialect.Request(body) })
+	if err != nil {
+		c.p.count(func(s *Stats) { s.Unread["malformed"]++ })
+		if e, ok := errors.AsType[*translate.Error](err); ok {
+			return nil, &refusal{e.Status, e.Code, e.Message}
+		}
+		return nil, &refusal{http.StatusInternalServerError, "panic", err.Error()}
 	}
 	c.call.Dialect, c.reply, c.streams = c.dialect.Name(), call.Reply, call.Streamed
 	return call.Chat, c.reserve(int64(len(call.Chat)))

@@ -89,7 +89,9 @@ func TestTranslatedErrors(t *testing.T) {
 		key := r.begin(t)
 		check := func(what string, status, wantStatus int, text, want string) {
 			t.Helper()
-			var v struct{ Error struct{ Message, Type string } }
+			var v struct {
+				Error struct{ Message, Type string }
+			}
 			if err := json.Unmarshal([]byte(text), &v); err != nil || v.Error.Message == "" || v.Error.Type == "" || status != wantStatus || !strings.Contains(text, want) {
 				t.Errorf("%s, %s: %d %s, want %d with %s", a.name, what, status, text, wantStatus, want)
 			}
@@ -115,5 +117,31 @@ func TestTranslatedErrors(t *testing.T) {
 		check("sealed", status, 410, text, "sealed")
 		status, text = a.post(t, r, session.NewKey(), "single", false)
 		check("unknown key", status, 401, text, "key")
+	}
+}
+
+// TestCountTokens proves that a count is the length of the rendered prompt, and that counting is not a
+// call of the session.
+func TestCountTokens(t *testing.T) {
+	t.Parallel()
+	r := newSessionRig(t, proxy.Config{Renderer: byteRenderer{}}, newEngine(t))
+	key := r.begin(t)
+	const message = `{"role":"user","content":"Grüße"}`
+	for _, c := range []struct {
+		path, body string
+		status     int
+		want       string
+	}{
+		{"/v1/messages/count_tokens", `{"model":"policy","messages":[` + message + `]}`, 200, fmt.Sprintf(`{"input_tokens":%d}`, len(message)+1)},
+		{"/v1/messages/count_tokens", `{"model":"policy","messages":[` + message + `],"banana":1}`, 400, "banana"},
+		{"/v1/messages/count_tokens", `{"model":"policy","messages":[{"role":"user","content":"refuse me"}]}`, 400, "I do not render this"},
+		{"/v1/responses/count_tokens", `{"model":"policy","input":"a"}`, 404, "not_found"},
+	} {
+		if status, text := r.post(t, "/r/"+string(key)+c.path, c.body); status != c.status || !strings.Contains(text, c.want) {
+			t.Errorf("%s %s: %d %s, want %d %s", c.path, c.body, status, text, c.status, c.want)
+		}
+	}
+	if rec := r.record(t, key); len(rec.Calls) != 0 {
+		t.Errorf("the session has %d calls, want 0", len(rec.Calls))
 	}
 }

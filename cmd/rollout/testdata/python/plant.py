@@ -59,6 +59,12 @@ def kind(rows, calls):
     first(r for r in rows if r["chain_kind"] == "subagent")["chain_kind"] = "main"
 
 
+def parent(rows, calls):
+    sub = first(r for r in rows if r["parent_step"] is not None)
+    main = first(r for r in rows if r["sample_key"] == sub["sample_key"] and r["chain"] == 0)
+    sub["parent_step"] = int(main["step_ids"][-1])
+
+
 def order(rows, calls):
     for r in rows:
         r["segment_index"] = 1000 - r["segment_index"]
@@ -92,7 +98,7 @@ def right(rows, calls):
 
 def main():
     rows, report = trained.read(sys.argv[1]), {}
-    for plant in (right, superseded, auxiliary, context, chain, kind, order, missing, twice, part, sample, logprob):
+    for plant in (right, superseded, auxiliary, context, chain, kind, parent, order, missing, twice, part, sample, logprob):
         calls, wrong = trained.Calls([sys.argv[2]]), copy.deepcopy(rows)
         trained.compare(rows, calls)  # finds the row of each call
         plant(wrong, calls)

@@ -10,6 +10,7 @@ Prints one JSON object:
 
     calls, sampled       the logged calls with an output, and their tokens
     rows, samples        the number of rows and of samples in RUN
+    parents              the number of rows with a parent
     expected             the number of calls, and of their tokens that were sent, by what the log says
                          of them (see Calls.expect), without the calls of a preflight
 
@@ -23,8 +24,10 @@ Prints one JSON object:
                          a chain with another conversation, out of order, or with chain 0 for another
                          conversation than the task's
     wrong_sample         trained calls in a sample with calls of another session
+    wrong_parent         the first trained call of each row whose parent is not the first answer of the
+                         task's conversation, which starts the subagents of a script
 
-The exit status is 1 if one of the last six lists is not empty.
+The exit status is 1 if one of the last seven lists is not empty.
 """
 
 import hashlib
@@ -36,8 +39,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-COLUMNS = ["sample_key", "segment_index", "chain", "chain_kind", "input_ids", "loss_mask", "logprobs"]
-FOUND = ("differences", "wrong_context", "unknown", "wrong_logprobs", "wrong_chain", "wrong_sample")
+COLUMNS = ["sample_key", "segment_index", "chain", "chain_kind", "parent_chain", "parent_step", "step_ids", "input_ids", "loss_mask", "logprobs"]
+FOUND = ("differences", "wrong_context", "unknown", "wrong_logprobs", "wrong_chain", "wrong_sample", "wrong_parent")
 
 
 def digest(ids):
@@ -101,8 +104,8 @@ class Calls:
                 return "cut"
         elif call["finish_reason"] == "length":
             # A prompt ends with the tokens that begin an answer. They are other tokens if the prompt
-            # continues with another message.
-            if not self.later(call, prompt, call["ids"]) and self.later(call, prompt[:-32]):
+            # continues with another message. Some harnesses strip an answer: here its last token, a space.
+            if not self.later(call, prompt, call["ids"][:-1]) and self.later(call, prompt[:-32]):
                 return "cut"
         return "trained"
 
@@ -202,6 +205,22 @@ def compare_chains(rows, found):
                 found["wrong_sample"].append(said(call, **where))
 
 
+def compare_parents(rows, calls, found):
+    """Check the parents of rows, and return their number."""
+    steps = {(row["sample_key"], row["chain"], step): call for row, trained in rows for step, call in zip(row["step_ids"], trained)}
+    parents = 0
+    for row, trained in rows:
+        if row["parent_step"] is None or not trained:
+            continue
+        parents += 1
+        parent = steps.get((row["sample_key"], row["parent_chain"], str(row["parent_step"])))
+        seed = session(trained[0])
+        first = min((c["step"] for c in calls.calls if c["seed"] == seed), default=None)
+        if parent is None or parent["seed"] != seed or parent["step"] != first or kind(trained[0]) != "subagent":
+            found["wrong_parent"].append(said(trained[0], sample=row["sample_key"], parent=row["parent_step"]))
+    return parents
+
+
 def compare_calls(calls, found):
     """Count the calls by what is expected of them, and find those that differ from it."""
     expected = {}
@@ -227,6 +246,7 @@ def compare(rows, calls):
         "sampled": sum(len(c["ids"]) for c in calls.calls),
         "rows": len(rows),
         "samples": len({row["sample_key"] for row in rows}),
+        "parents": compare_parents(trained, calls, found),
         "expected": compare_calls(calls, found),
     }
     return report | found

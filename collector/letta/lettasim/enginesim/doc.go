@@ -65,7 +65,8 @@
 //	seed=N     distinguishes conversations (default 1); the log repeats it
 //	calls=N    the number of answers that call a tool, or of parallel calls (default 2)
 //	parallel   all calls are in one answer
-//	subagent   the first answer starts a subagent; its task has its own marker (seed=Ns)
+//	subagent   the first answer starts a subagent; its task has its own marker (seed=Ns). If the
+//	           request has a tool that waits for a subagent, the second answer calls it
 //	think      every answer begins with reasoning
 //	long       answers that call tools have a long text
 //	unicode    answers contain characters outside ASCII

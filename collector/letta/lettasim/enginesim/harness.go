@@ -19,8 +19,9 @@ type turn struct {
 	conversation
 	marker    string // the marker without the parameter step
 	tools     []tool
-	auxiliary bool   // the request has no tools: a title, a summary
+	auxiliary bool   // the request has no tools, or forbids to call them: a title, a summary
 	summary   bool   // an auxiliary request for a summary
+	tagged    bool   // the last message speaks of a tag for the summary
 	text      string // all messages, as JSON
 }
 
@@ -28,6 +29,7 @@ type turn struct {
 // harness.
 func (e *Engine) harness(body *chatRequest) *turn {
 	var user, other []string
+	var last string // the last message, if it is of the user
 	var text strings.Builder
 	for _, raw := range body.Messages {
 		var m struct {
@@ -40,8 +42,9 @@ func (e *Engine) harness(body *chatRequest) *turn {
 			continue // render has refused the request
 		}
 		content := e.contentText(m.Content)
+		last = ""
 		if m.Role == "user" {
-			user = append(user, content)
+			user, last = append(user, content), content
 		} else if m.Role != "tool" {
 			other = append(other, content)
 		}
@@ -56,13 +59,18 @@ func (e *Engine) harness(body *chatRequest) *turn {
 	}
 	t := &turn{conversation: found, tools: parseTools(body.Tools), text: text.String()}
 	t.marker = t.mark(-1)
-	t.auxiliary = len(t.tools) == 0
+	t.auxiliary = len(t.tools) == 0 || forbidden.MatchString(last)
 	t.summary = t.auxiliary && summaryWords.MatchString(t.text)
+	t.tagged = strings.Contains(last, "<summary>")
 	t.Step = max(t.int("step", 0), t.seenSteps())
 	return t
 }
 
-var summaryWords = regexp.MustCompile(`(?i)summar|compact|condense`)
+var (
+	summaryWords = regexp.MustCompile(`(?i)summar|compact|condense`)
+	// Claude Code asks for a summary with all of its tools.
+	forbidden = regexp.MustCompile(`(?i)do not call any tools`)
+)
 
 // contentText returns the text of a message's content.
 func (e *Engine) contentText(content json.RawMessage) string {
@@ -138,7 +146,11 @@ func (t *turn) seenSteps() int {
 func (t *turn) reply() reply {
 	switch {
 	case t.summary:
-		return reply{text: "Summary: notes are to be written and read back. " + t.mark(t.Step) + " %word%"}
+		text := "Summary: notes are to be written and read back. " + t.mark(t.Step) + " %word%"
+		if t.tagged {
+			text = "<summary>\n" + text + "\n</summary>"
+		}
+		return reply{text: text}
 	case t.auxiliary:
 		return reply{text: "Notes about %word%"}
 	}
@@ -147,9 +159,7 @@ func (t *turn) reply() reply {
 	if t.has("parallel") {
 		steps = 1
 	}
-	if t.has("subagent") {
-		steps++
-	}
+	steps += t.delegating()
 	var text string
 	switch {
 	case k <= steps:
@@ -176,11 +186,11 @@ func (t *turn) work(k int) string {
 		said = strings.Repeat("I consider %word% at length. ", 300) + "\n" + said
 	}
 	var calls []string
-	first := 1
-	if t.has("subagent") {
-		first = 2
-	}
+	first := 1 + t.delegating()
+	waits := 1 < k && k < first
 	switch {
+	case waits:
+		calls = append(calls, t.wait(k))
 	case k < first:
 		calls = append(calls, t.delegate(k))
 	case t.has("parallel"):
@@ -197,7 +207,7 @@ func (t *turn) work(k int) string {
 	if slices.Contains(calls, "") {
 		return said + "There is no tool for it."
 	}
-	if k%2 == 0 && !t.has("long") {
+	if k%2 == 0 && !t.has("long") && !waits { // a call that waits has no note
 		said = ""
 	}
 	return said + strings.Join(calls, "\n")
@@ -232,6 +242,29 @@ func (t *turn) shell(k int, command string) string {
 		return t.call(tool, values)
 	}
 	return ""
+}
+
+// delegating returns the number of answers that start a subagent or wait for it.
+func (t *turn) delegating() int {
+	switch {
+	case !t.has("subagent"):
+		return 0
+	case choose(t.tools, agentTools, "prompt") != nil && choose(t.tools, waitTools) != nil:
+		return 2
+	}
+	return 1
+}
+
+var startedAgent = regexp.MustCompile(`agent_id[\\": ]+([0-9A-Za-z-]+)`)
+
+// wait returns a call of the request's tool that waits for a subagent. The result of the call that
+// started the subagent contains its id.
+func (t *turn) wait(k int) string {
+	values := map[string]string{"note": t.note(k)}
+	if m := startedAgent.FindStringSubmatch(t.text); m != nil {
+		values["targets"] = m[1]
+	}
+	return t.call(choose(t.tools, waitTools), values)
 }
 
 // delegate returns a call of the request's tool that starts a subagent, or, without such a tool,

@@ -2,6 +2,7 @@ package enginesim_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -126,14 +127,25 @@ func (h *harness) use(t *testing.T, name, arguments string) string {
 	}
 	h.check(t, name, args)
 	switch name {
-	case "bash", "run_shell_command":
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", args["command"].(string))
+	case "bash", "run_shell_command", "exec_command":
+		line, _ := cmp.Or(args["command"], args["cmd"]).(string)
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
 		cmd.Dir, cmd.Env = h.dir, append(os.Environ(), h.env...)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v: %s", args["command"], err, out)
 		}
 		return string(out)
+	case "multi_agent_v1__spawn_agent":
+		sub := newHarness(t, h.s, h.tools, args["message"].(string), h.stream)
+		sub.run(t)
+		h.subs = append(h.subs, sub)
+		return `{"agent_id": "01a2-b"}`
+	case "multi_agent_v1__wait_agent":
+		if got := fmt.Sprint(args["targets"]); got != "[01a2-b]" {
+			t.Errorf("waits for %s", got)
+		}
+		return h.subs[0].answers[len(h.subs[0].answers)-1].content
 	case "task", "agent":
 		sub := newHarness(t, h.s, h.tools, args["prompt"].(string), h.stream)
 		sub.run(t)
@@ -179,6 +191,8 @@ func (h *harness) check(t *testing.T, name string, args map[string]any) {
 				}
 			case float64:
 				got = "number"
+			case []any:
+				got = "array"
 			}
 			if !known || want.Type != nil && !strings.Contains(fmt.Sprint(want.Type), got) {
 				t.Errorf("%s: %s is %v, want %v", name, key, value, want.Type)

@@ -61,7 +61,8 @@ var (
 	shellTools = regexp.MustCompile(`^(bash|shell|run_shell_command|execute_bash|execute_command|exec_command|run_command|` +
 		`shell_command|terminal|execute|exec|run|command)$`)
 	writeTools  = regexp.MustCompile(`^(write|write_file|create_file|file_write)$`)
-	agentTools  = regexp.MustCompile(`^(task|agent|subagent|spawn_agent|run_subagent|launch_agent|dispatch_agent|delegate)$`)
+	agentTools  = regexp.MustCompile(`^(task|agent|subagent|(.+__)?spawn_agent|run_subagent|launch_agent|dispatch_agent|delegate)$`)
+	waitTools   = regexp.MustCompile(`^(.+__)?wait_agent$`)
 	finishTools = regexp.MustCompile(`^(finish|final_answer|submit|attempt_completion|complete_task)$`)
 )
 
@@ -83,12 +84,12 @@ func choose(tools []tool, names *regexp.Regexp, required ...string) *tool {
 
 // mainParameters lists the parameters that carry a call's purpose. A call sets them even if they are not
 // required.
-var mainParameters = []string{"command", "cmd", "prompt", "content", "file_text", "subagent_type"}
+var mainParameters = []string{"command", "cmd", "prompt", "message", "content", "file_text", "subagent_type"}
 
 // arguments returns arguments that satisfy the tool's schema, printed as a chat template prints
 // them. Values contains the texts for commands ("command"), for the tasks of subagents ("prompt")
-// and for everything else ("note"), and optionally the number for the tool's parameter timeout
-// ("timeout").
+// for everything else ("note"), and optionally the number for the tool's parameter timeout
+// ("timeout") and the id of a subagent ("targets").
 func (t *tool) arguments(values map[string]string) string {
 	f := filler{tool: t, values: values, left: 1000}
 	return f.object(&t.Parameters, 0)
@@ -201,6 +202,9 @@ func (s *schema) kind() string {
 func (f *filler) array(name string, s *schema, depth int) string {
 	if name == "command" || name == "cmd" { // the words of a command
 		return "[" + quoted("bash") + ", " + quoted("-lc") + ", " + quoted(f.values["command"]) + "]"
+	}
+	if id := f.values[name]; name == "targets" && id != "" { // the agents to wait for
+		return "[" + quoted(id) + "]"
 	}
 	item := s.Items
 	if item == nil {

@@ -29,6 +29,12 @@
 //
 // The ids of tool calls stay the same, because some chat templates print them.
 //
+// # Tool search
+//
+// A tool with defer_loading is not in the prompt, and tool_reference is refused, because chat
+// completions cannot add a tool inside a conversation. After this error, Claude Code sends all tools.
+// With ENABLE_TOOL_SEARCH=false, it sends them from the beginning, so that the prompt does not change.
+//
 // # Source
 //
 // The types of the packages anthropic 2.14.0 (Python) and @anthropic-ai/sdk 1.14.0 (JavaScript), and

@@ -12,8 +12,8 @@ import (
 )
 
 // TestEcho proves that an answer which a client sends back becomes the message of the engine again:
-// the same bytes if the client keeps the bytes of each block, and the same values if it writes the
-// JSON anew. The events of the answer contain the same blocks.
+// the same bytes if the client keeps the bytes of each block, and the same values if it writes new
+// JSON. The events of the answer contain the same blocks.
 func TestEcho(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2000) {

@@ -196,6 +196,9 @@ func (r *reply) outputs(a *translate.Answer) []output {
 		}
 		add(prefix, o)
 	}
+	if len(all) == 0 { // so that the next request contains the answer
+		add(messagePrefix, output{kind: "message", text: `""`})
+	}
 	return all
 }
 

@@ -22,12 +22,20 @@
 // different messages. If the client sends no ids, a message or reasoning after a tool call begins a new
 // message, and so do a second message and reasoning after a message.
 //
+// # System messages
+//
+// The instructions and the system and developer messages at the beginning of the input become one system
+// message, with an empty line between the texts: Codex sends two, and many chat templates accept only
+// one. Later ones stay in their place.
+//
 // # Tools
 //
 // Chat completions have only functions. A custom tool becomes a function with the parameter input. A
 // tool of a namespace becomes a function with the name <namespace>__<name>. The tool calls of the
 // answer get their own form again. If the model calls a custom tool with other arguments than an input,
-// the client gets the text of the arguments as the input.
+// the client gets the text of the arguments as the input. An input becomes arguments as Python prints
+// them, {"input": "…"}. If the model printed them with other white space, the message has equal
+// arguments in other bytes.
 //
 // # Reading order
 //

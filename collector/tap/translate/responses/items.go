@@ -88,9 +88,27 @@ func (p *parser) message(f []field) {
 	if role == "developer" {
 		role = "system"
 	}
+	if role == "system" && !p.turn.open && len(p.messages) == len(listHead) {
+		p.leading(content)
+		return
+	}
 	p.open(role)
 	p.content("content", content)
 	p.messages = append(p.messages, '}')
+}
+
+// leading adds the text of a system message at the beginning to the only system message there.
+func (p *parser) leading(content string) {
+	if content == "" || content[0] == '"' {
+		p.system = append(p.system, p.required([]field{{"content", content}}, "content"))
+		return
+	}
+	for _, part := range p.readParts("content", content) {
+		if part.kind != textPart {
+			p.refuse("content", "this system message can contain only texts")
+		}
+		p.system = append(p.system, part.text)
+	}
 }
 
 // output translates the result of a tool.
@@ -173,13 +191,20 @@ func (p *parser) part(f []field) (part, bool) {
 	if _, ok := p.find(partTable, kind); !ok {
 		return part{}, false
 	}
+	members := textPartTable
+	if kind == "input_image" {
+		members = imagePartTable
+	}
+	if !p.check(members, f) {
+		return part{}, false
+	}
 	switch kind {
 	case "input_image":
-		return part{imagePart, p.required(f, "image_url"), get(f, "detail")}, p.check(imagePartTable, f)
+		return part{imagePart, p.required(f, "image_url"), get(f, "detail")}, true
 	case "refusal":
-		return part{refusalPart, p.required(f, "refusal"), ""}, p.check(textPartTable, f)
+		return part{refusalPart, p.required(f, "refusal"), ""}, true
 	}
-	return part{textPart, p.required(f, "text"), ""}, p.check(textPartTable, f)
+	return part{textPart, p.required(f, "text"), ""}, true
 }
 
 // functionName returns the name of a tool's function in a chat completion.

@@ -18,7 +18,7 @@ func (Dialect) Name() string { return "responses" }
 func (Dialect) Request(body []byte) (*translate.Call, error) {
 	p := parser{
 		s:        strictjson.New(string(body), strictjson.Options{HalfPairs: true}),
-		messages: append(make([]byte, 0, len(body)+len(body)/8+512), `{"messages":[`...),
+		messages: append(make([]byte, 0, len(body)+len(body)/8+512), listHead...),
 		rest:     make([]byte, 0, len(body)/2+512),
 	}
 	p.request()
@@ -39,6 +39,7 @@ type parser struct {
 
 	messages, rest []byte
 	turn           turn
+	system         []string // the texts of the system message at the beginning
 	item           []field
 	parts          []part
 
@@ -77,6 +78,9 @@ func (p *parser) request() {
 			p.toolList()
 		default:
 			value := p.s.Raw()
+			if value == "" {
+				return
+			}
 			for i := range echoed {
 				if echoed[i].name == name {
 					p.echo[i] = value
@@ -95,6 +99,8 @@ func (p *parser) find(t *table, member string) (translate.Rule, bool) {
 	case p.s.Err() != nil:
 	case !known:
 		p.unknown(t, member)
+	case rule.Action == refused && t == requestTable:
+		p.refuse("", rule.Note)
 	case rule.Action == refused:
 		p.refuse(member, rule.Note)
 	default:
@@ -204,18 +210,25 @@ func (p *parser) end() {
 	p.endTurn()
 }
 
+// listHead is the beginning of the chat completion.
+const listHead = `{"messages":[`
+
 // chat returns the body of the chat completion.
 func (p *parser) chat() []byte {
 	out := p.messages
-	if p.instructions != "" && p.instructions != `""` {
-		const head = `{"role":"system","content":`
-		system := make([]byte, 0, len(head)+len(p.instructions)+2)
-		system = append(append(append(system, head...), p.instructions...), '}')
-		at := len(`{"messages":[`)
-		if len(out) > at {
+	if len(p.system) > 0 {
+		system := []byte(`{"role":"system","content":"`)
+		for i, text := range p.system {
+			if i > 0 {
+				system = append(system, `\n\n`...)
+			}
+			system = append(system, inner(text)...)
+		}
+		system = append(system, `"}`...)
+		if len(out) > len(listHead) {
 			system = append(system, ',')
 		}
-		out = slices.Insert(out, at, system...)
+		out = slices.Insert(out, len(listHead), system...)
 	}
 	out = append(out, ']')
 	return append(append(out, p.rest...), '}')

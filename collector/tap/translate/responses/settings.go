@@ -3,6 +3,7 @@ package responses
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rollout-rl/rollout/collector/tap/translate"
@@ -22,7 +23,9 @@ func (p *parser) member(name, value string) {
 func (p *parser) setting(name, value string) {
 	switch name {
 	case "instructions":
-		p.instructions = p.text(value)
+		if value != `""` {
+			p.system = slices.Insert(p.system, 0, p.text(value))
+		}
 	case "max_output_tokens":
 		p.member("max_completion_tokens", value)
 	case "effort":
@@ -145,18 +148,21 @@ func (p *parser) failed(where string) bool {
 	return true
 }
 
+// refuse sets the error for a member or a value. Its path already contains the name of a member of the
+// request.
 func (p *parser) refuse(member, reason string) {
-	if p.s.Err() == nil {
-		p.unsupported = true
-		p.fail(fmt.Sprintf("%s is not supported: %s", member, reason))
-	}
+	p.unsupported = p.unsupported || p.s.Err() == nil
+	p.fail(strings.TrimPrefix(member+" is not supported: "+reason, " is "))
 }
 
+// unknown is like refuse, for a member or a value that t does not contain.
 func (p *parser) unknown(t *table, member string) {
-	if p.s.Err() == nil {
-		p.unsupported = true
-		p.fail(fmt.Sprintf("%.60q is unknown in %s", member, t.Title))
+	p.unsupported = p.unsupported || p.s.Err() == nil
+	if t == requestTable {
+		p.fail("unknown member of the request")
+		return
 	}
+	p.fail(fmt.Sprintf("%.60q is unknown (%s)", member, t.Title))
 }
 
 // error returns the error for the client.

@@ -70,7 +70,7 @@ const (
 var requestTable = rules("request",
 	rule("model", passed, sameMeaning),
 	rule("input", translated, "`messages`: a string is a user message, a list see input item"),
-	rule("instructions", translated, "the first message, with role system; an empty text is no message"),
+	rule("instructions", translated, "the beginning of the first message, with role system"),
 	rule("tools", translated, "`tools`, see tool"),
 	rule("tool_choice", translated, "`tool_choice`; auto and none are dropped if no tool remains"),
 	rule("parallel_tool_calls", translated, "`parallel_tool_calls`; dropped if no tool remains"),

@@ -53,8 +53,8 @@ var messageTable = rules("input item of type message",
 var roleTable = words("input item of type message: role",
 	rule("user", passed, sameMeaning),
 	rule("assistant", translated, "one assistant message together with the other items of the same answer"),
-	rule("system", passed, sameMeaning),
-	rule("developer", translated, "system, in the same place, because most chat templates do not know developer"),
+	rule("system", translated, "system. Those at the beginning become one message, because many chat templates accept only one"),
+	rule("developer", translated, "as system, because most chat templates do not know developer"),
 )
 
 var callTable = rules("input item of type function_call",

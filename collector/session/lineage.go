@@ -1,0 +1,173 @@
+package session
+
+import (
+	"math"
+	"slices"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// findStarts sets chain.start: the calls that started subagents. The package comment contains the rules.
+func (b *builder) findStarts() {
+	linked := false
+	for _, x := range b.chains {
+		if x.kind == tokenize.ChainSubagent && x.from == nil {
+			b.link(x)
+			linked = linked || x.linked
+		}
+	}
+	if !linked {
+		return
+	}
+	for _, r := range b.requests {
+		b.readResults(r)
+	}
+	for _, x := range b.chains {
+		x.chooseStart()
+	}
+}
+
+// link sets chain.linked: all calls of the chain certainly belong to the conversation of its first
+// request. Each call reads an earlier answer of the chain, or repeats a request whose answer was not
+// delivered and that no other chain contains. Any other call could belong to a conversation with the
+// same messages, or with a rewritten history.
+func (b *builder) link(x *chain) {
+	linked, repeated := map[*call]bool{x.first(): true}, int32(-1)
+	elsewhere := func(d *call) bool { return d.chain != x }
+	for _, c := range x.calls {
+		if p := c.read; p != nil && linked[p] && !slices.ContainsFunc(b.equal(p, c), elsewhere) {
+			linked[c] = true
+		}
+		if !linked[c] {
+			return
+		}
+		if c.delivered() || c.end() == repeated {
+			continue
+		}
+		repeated = c.end()
+		same := b.byEnd[repeated]
+		if !slices.ContainsFunc(same, elsewhere) {
+			for _, d := range same {
+				linked[d] = true
+			}
+		}
+	}
+	x.linked = true
+}
+
+// equal returns the calls whose answer r can contain in the place of a's answer, including a.
+func (b *builder) equal(a, r *call) []*call {
+	if r.startsWith(a) {
+		return b.byPlace[pair{a.end(), a.answer.full}]
+	}
+	return b.byAnswer[a.answer.full]
+}
+
+// readResults finds the texts of answers in the results that r adds to the answer that it continues.
+func (b *builder) readResults(r *call) {
+	a := r.read
+	if a == nil || !a.answer.called() || len(b.equal(a, r)) > 1 {
+		return
+	}
+	open := map[string]bool{} // the ids of the tool calls without a result
+	for _, u := range a.answer.uses {
+		open[u.id] = u.id != ""
+	}
+	carried := map[*quote]int{} // the number of results that contain a quote
+	for _, i := range r.Messages[min(r.parentAt+1, len(r.Messages)):] {
+		m := b.message(i)
+		if m.role == "assistant" {
+			break
+		}
+		if m.role != "tool" || !open[m.toolID] {
+			continue
+		}
+		open[m.toolID] = false
+		for _, q := range b.quotes[i] {
+			carried[q]++
+		}
+	}
+	for q, results := range carried {
+		q.addStart(a, r, results)
+	}
+}
+
+// addStart makes a a candidate for the start of the chains whose answer is q. The request r contains q
+// in so many results of a's tool calls.
+//
+// Each result carries the answer of one chain at most. So there must not be more chains with this
+// answer than results, and no other answer that contains q. If there are more chains, the chains
+// whose agent was started by another agent than a's do not count.
+func (q *quote) addStart(a, r *call, results int) {
+	if q.within <= r.began {
+		return
+	}
+	first := map[*chain]*call{} // the first call with this answer by its chain
+	rivals := 0                 // the chains that can be a's
+	for _, c := range q.calls {
+		if !c.before(r) {
+			break // q.calls is in the order of their ends
+		}
+		if first[c.chain] != nil {
+			continue
+		}
+		if first[c.chain] = c; !c.chain.startedElsewhere(a) {
+			rivals++
+		}
+		if rivals > results || len(first) > results+maxRivals {
+			return
+		}
+	}
+	for x, c := range first {
+		switch {
+		case !x.linked || x == a.chain || a.index > x.first().index || !a.before(x.first()):
+		case x.contradicts(a):
+		case c.ended > q.sent: // the result can be a copy of an earlier message
+		case len(first) > results && x.startedElsewhere(a):
+		default:
+			x.starts = append(x.starts, a)
+		}
+	}
+}
+
+// maxRivals limits the time that addStart takes if very many chains have the same answer.
+const maxRivals = 64
+
+// contradicts reports whether the headers name the agent of a, and another agent as the parent.
+func (x *chain) contradicts(a *call) bool {
+	parent := x.first().ParentAgent
+	return parent != "" && a.Agent != "" && parent != a.Agent
+}
+
+// startedElsewhere reports whether the headers, if the chain has them, do not name the agent of a as the
+// parent. It is used only to choose between several candidates, because some programs do not name their
+// main agent.
+func (x *chain) startedElsewhere(a *call) bool {
+	return x.first().Agent != "" && x.first().ParentAgent != a.Agent
+}
+
+// chooseStart sets x.start if there is one candidate, or if the headers exclude all others.
+func (x *chain) chooseStart() {
+	all, named := map[*call]bool{}, map[*call]bool{}
+	for _, a := range x.starts {
+		all[a] = true
+		if x.first().Agent != "" && !x.startedElsewhere(a) {
+			named[a] = true
+		}
+	}
+	if len(all) > 1 {
+		all = named
+	}
+	if len(all) == 1 {
+		for x.start = range all { //nolint:revive // the only element
+		}
+	}
+}
+
+// parent returns the start of the chain in the form of the rows.
+func (x *chain) parent() tokenize.Parent {
+	if x.start == nil || x.start.Number < 1 || x.start.Number > math.MaxInt32 {
+		return tokenize.Parent{}
+	}
+	return tokenize.Parent{Chain: x.start.chain.number, Step: int32(x.start.Number)} //nolint:gosec // the value is bounded
+}

@@ -1,0 +1,156 @@
+package session_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/session"
+)
+
+// TestParents has one case for each thing that proves, or does not prove, which call started a
+// subagent. want contains the number of the call, or 0, for each subagent.
+func TestParents(t *testing.T) {
+	t.Parallel()
+	const one, two = "The bug is in the second loop of main.go.", "The tests are in main_test.go, in the last part."
+	agents := func(ids ...string) msg {
+		m := does(ids[0], "agent", "{}")
+		for _, id := range ids[1:] {
+			m.calls = append(m.calls, toolCall{id, "agent", "{}"})
+		}
+		return m
+	}
+	named := func(agent, parent string) change {
+		return func(c *session.Call) { c.Agent, c.ParentAgent = agent, parent }
+	}
+	// nested runs two agents. The second starts in the conversation of the first. The changes are made to
+	// the calls of the main agent and of the second.
+	nested := func(inner, outer string, changes ...change) func(h *harness) {
+		return func(h *harness) {
+			m := h.mainConv()
+			m.call(agents("s"), changes...)
+			m.add(agents("s"))
+			sub := h.conv("bash agent", system("you are a subagent"), user("look"))
+			sub.call(agents("t"))
+			sub.add(agents("t"))
+			h.subConv("look deeper").call(says(one), changes...)
+			sub.add(result("t", inner)).call(says(two))
+			m.add(result("s", outer)).call(done)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		run  func(h *harness)
+		want string
+	}{
+		{"a result", func(h *harness) {
+			m := h.mainConv().turn(agents("s"))
+			h.subConv("look").call(says(one))
+			m.add(result("s", "<result>\n"+one+"\n</result>")).call(done)
+		}, "1"},
+		{"a request that failed has the result", func(h *harness) {
+			m := h.mainConv().turn(agents("s"))
+			h.subConv("look").call(says(one))
+			m.add(result("s", one)).call(done, failed)
+		}, "1"},
+		{"a short text", func(h *harness) {
+			m := h.mainConv().turn(agents("s"))
+			h.subConv("look").call(says("ok"))
+			m.add(result("s", "ok")).call(done)
+		}, "0"},
+		{"a part of the text", func(h *harness) {
+			m := h.mainConv().turn(agents("s"))
+			h.subConv("look").call(says(one))
+			m.add(result("s", one[:35])).call(done)
+		}, "0"},
+		{"a user message", func(h *harness) {
+			m := h.mainConv().turn(agents("s"), result("s", "started"))
+			h.subConv("look").call(says(one))
+			m.add(user(one)).call(done)
+		}, "0"},
+		{"the result of a later call", func(h *harness) {
+			m := h.mainConv().turn(agents("s"), result("s", "started"))
+			p := h.subConv("look").begin()
+			m.turn(does("w", "wait", "{}"))
+			p.end(says(one))
+			m.add(result("w", one)).call(done)
+		}, "0"},
+		{"a result with another id", func(h *harness) {
+			m := h.mainConv().turn(agents("s"))
+			h.subConv("look").call(says(one))
+			m.add(result("x", one)).call(done)
+		}, "0"},
+		{"two agents of one answer", func(h *harness) {
+			m := h.mainConv().turn(agents("s", "t"))
+			h.subConv("look").call(says(one))
+			h.subConv("look again").call(says(two))
+			m.add(result("s", one), result("t", two)).call(done)
+		}, "1 1"},
+		{"two agents of one answer with the same text", func(h *harness) {
+			m := h.mainConv().turn(agents("s", "t"))
+			h.subConv("look").call(says(one))
+			h.subConv("look again").call(says(one))
+			m.add(result("s", one), result("t", one)).call(done)
+		}, "1 1"},
+		{"the same text, and one result", func(h *harness) {
+			m := h.mainConv().turn(agents("s", "t"))
+			h.subConv("look").call(says(one))
+			h.subConv("look again").call(says(one))
+			m.add(result("s", one), result("t", "lost")).call(done)
+		}, "0 0"},
+		{"the same text, and headers", func(h *harness) {
+			m := h.mainConv()
+			m.call(agents("s", "t"), named("main", ""))
+			m.add(agents("s", "t"))
+			h.subConv("look").call(says(one), named("a", "main"))
+			h.subConv("look again").call(says(one), named("b", "other"))
+			m.add(result("s", one), result("t", "lost")).call(done)
+		}, "1 0"},
+		{"headers alone", func(h *harness) {
+			m := h.mainConv()
+			m.call(agents("s"), named("main", ""))
+			h.subConv("look").call(says(one), named("a", "main"))
+			m.add(agents("s"), result("s", "lost")).call(done)
+		}, "0"},
+		{"the prompt had the text", func(h *harness) {
+			m := h.mainConv().turn(agents("s"))
+			h.subConv("say: " + one).call(says(one))
+			m.add(result("s", one)).call(done)
+		}, "0"},
+		{"nested agents", nested(one, two), "1 2"},
+		{"the outer result has both texts", nested(one, one+" "+two), "1 0"},
+		{"the outer result has both texts, and headers", nested(one, one+" "+two, named("x", "")), "1 2"},
+		{"headers contradict the result", func(h *harness) {
+			m := h.mainConv()
+			m.call(agents("s"), named("main", ""))
+			h.subConv("look").call(says(one), named("a", "other"))
+			m.add(agents("s"), result("s", one)).call(done)
+		}, "0"},
+		{"an agent that calls tools", func(h *harness) {
+			m := h.mainConv().turn(agents("s"))
+			h.subConv("look").turn(runs, files).call(says(one))
+			m.add(result("s", one)).call(done)
+		}, "1"},
+		{"a lost answer that is repeated", func(h *harness) {
+			m := h.mainConv().turn(agents("s"))
+			h.subConv("look").call(runs, undelivered)
+			h.subConv("look").turn(runs, files).call(says(one))
+			m.add(result("s", one)).call(done)
+		}, "1"},
+	} {
+		h := newHarness(task)
+		c.run(h)
+		out, _ := h.build(t, session.Config{})
+		var got []string
+		for _, x := range out.Chains[1:] {
+			n := 0
+			if x.Parent >= 0 {
+				n = out.Number[x.Parent]
+			}
+			got = append(got, fmt.Sprint(n))
+		}
+		if got := strings.Join(got, " "); got != c.want {
+			t.Errorf("%s: the parents are %s, want %s\n%s", c.name, got, c.want, summary(out))
+		}
+	}
+}
