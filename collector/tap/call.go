@@ -46,8 +46,8 @@ type Call struct {
 	Versions []tokenize.VersionSpan
 	// Experts contains the routed experts of Prompt and Output, except the last output id. MaskLengths
 	// contains, for each output id, the number of ids among which the engine sampled, and SamplingMask
-	// contains these ids, one list after the other. All of them are nil unless the tap was told to
-	// record them and the engine returned them.
+	// contains these ids, one list after the other. All of them are nil unless the tap
+	// records them and the engine returned them.
 	Experts                   tokenize.Experts
 	SamplingMask, MaskLengths []int32
 	// PromptTokens, OutputTokens and Cached are the token counts that the engine reported, or -1.

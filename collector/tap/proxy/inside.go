@@ -48,7 +48,7 @@ func insideAsks(i tokenize.Inside) (asks []ask) {
 	return asks
 }
 
-// An insideError means that an engine does not return a value for which the tap was told to ask.
+// An insideError means that an engine does not return a value for which the tap asks.
 type insideError string
 
 func (e insideError) Error() string        { return string(e) }
