@@ -18,6 +18,8 @@
 //	function_call       an element of tool_calls
 //	custom_tool_call    an element of tool_calls
 //
+// An empty answer has one message item with an empty text, so that the next request contains the answer.
+//
 // The ids of the items contain the answer's id, such as msg_<answer>_1. Items of different answers are
 // different messages. If the client sends no ids, a message or reasoning after a tool call begins a new
 // message, and so do a second message and reasoning after a message.
