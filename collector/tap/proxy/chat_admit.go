@@ -171,7 +171,7 @@ func (c *chatCall) read(ctx context.Context, r *http.Request) *refusal {
 	}
 	c.header = p.forwarded(r)
 	c.view = viewOf(c.q, slices.ContainsFunc(idHeaders[:], func(name string) bool { return r.Header.Get(name) != "" }))
-	c.view.shows(p.cfg.Inside)
+	c.view.hide(p.cfg.Inside, c.q)
 	return nil
 }
 

@@ -164,7 +164,13 @@ func TestInsideChanged(t *testing.T) {
 	if status, text := r.call(t, key, chatBody("single", false, "")); status != http.StatusOK {
 		t.Fatalf("%d %s", status, text)
 	}
-	if c := r.record(t, key).Calls[0]; c.Unread != session.UnreadExperts || c.Experts.IDs != nil || len(c.Output) == 0 {
+	rec := r.record(t, key)
+	rec.Head.Task = nil
+	out, err := session.Build(rec, session.Config{TrainAuxiliary: true})
+	if err != nil || out.Calls[0].Reason != tokenize.ReasonLengthMismatch || !strings.Contains(out.Calls[0].Note, "in the shape of output.routed_experts") {
+		t.Errorf("Build: %v %q (%v)", out.Calls[0].Reason, out.Calls[0].Note, err)
+	}
+	if c := rec.Calls[0]; c.Unread != session.UnreadExperts || c.Experts.IDs != nil || len(c.Output) == 0 {
 		t.Errorf("recorded %q with %d bytes of experts and %d ids", c.Unread, len(c.Experts.IDs), len(c.Output))
 	}
 }

@@ -17,9 +17,11 @@ type view struct {
 	streamed bool
 	model    []byte // JSON text; nil: the client named no model
 	// These fields are true if the client asked for the members.
-	usage, logprobs, tokenIDs, promptIDs, metaInfo, extension, experts, masks bool
-	message                                                                   *message // nil if the message is not collected
-	saved                                                                     message  // the message before the current document
+	usage, logprobs, tokenIDs, promptIDs, metaInfo, extension bool
+	// These fields are true if only the tap asked for the values from inside the call.
+	hideExperts, hideMasks bool
+	message                *message // nil if the message is not collected
+	saved                  message  // the message before the current document
 	// parts collects the parts of a whole answer that becomes a stream. For any other answer, it is nil.
 	parts *document
 
@@ -36,7 +38,6 @@ type view struct {
 func viewOf(q *chatRequest, extension bool) *view {
 	v := &view{
 		usage: q.usage, logprobs: q.has("logprobs"), tokenIDs: q.has("return_token_ids"), metaInfo: q.has("return_meta_info"), extension: extension,
-		experts: q.has("return_routed_experts"), masks: q.has("return_sampling_mask"),
 	}
 	if name := q.root.value(q.body, "model"); len(name) > 0 && name[0] == '"' {
 		v.model = name
@@ -48,11 +49,10 @@ func viewOf(q *chatRequest, extension bool) *view {
 	return v
 }
 
-// shows adds the values from inside the call for which the tap does not ask: vLLM sends them to every
-// client.
-func (v *view) shows(asked tokenize.Inside) {
-	v.experts = v.experts || asked.Experts == (tokenize.ExpertShape{})
-	v.masks = v.masks || !asked.SamplingMask
+// hide removes the values from inside the call for which the tap asks, unless the client asked too.
+func (v *view) hide(asked tokenize.Inside, q *chatRequest) {
+	v.hideExperts = asked.Experts != (tokenize.ExpertShape{}) && !q.has("return_routed_experts")
+	v.hideMasks = asked.SamplingMask && !q.has("return_sampling_mask")
 }
 
 // name returns the name of the model that the client used, or "".
@@ -197,9 +197,9 @@ func (v *view) choice(r *openaiReader) error {
 		case "meta_info":
 			keep = v.metaInfo
 		case "routed_experts":
-			keep = v.experts
+			keep = !v.hideExperts
 		case "sampling_mask":
-			keep = v.masks
+			keep = !v.hideMasks
 		}
 		return keep, parts.keep(s, v.body, key, r.choice)
 	})
@@ -222,7 +222,7 @@ func (v *view) sglext(r *openaiReader, key []byte) (keep bool, err error) {
 			v.cut = true
 			return false, r.extension(key)
 		case "routed_experts":
-			if !v.experts {
+			if v.hideExperts {
 				v.cut = true
 				return false, r.extension(key)
 			}

@@ -38,6 +38,14 @@
 // the texts of the tokens only. Errors, context limits, reasoning and finish reasons also follow
 // the engine.
 //
+// # Values from inside a call
+//
+// With [Config.Experts], [Config.SamplingMask] and [Config.VersionSpans], the engine returns routed
+// experts, sampling masks and weight_versions in its dialect: SGLang if the request asks for them, in
+// meta_info or sglext, and vLLM's routed_experts in every whole chat completion, as a .npy file. The
+// values are pure functions of the tokens ([Experts], [Mask], [Spans]), so the log does not repeat
+// them.
+//
 // # How a script is selected
 //
 // A marker in a user message names the script:

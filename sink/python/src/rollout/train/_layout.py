@@ -186,8 +186,12 @@ def inside(rows: Sequence[dict[str, Any]], starts: Any, n: int) -> dict[str, Any
         for e, start in zip(experts, starts.tolist()):
             if e is not None:
                 all_experts[start : start + len(e)] = e
-    masks = [(row.get("sampling_mask"), row.get("sampling_mask_lengths"), start) for row, start in zip(rows, starts.tolist())]
-    if known := [mask for mask in masks if mask[1] is not None]:
+    known: list[tuple[Any, Any, int]] = [
+        (row["sampling_mask"], row["sampling_mask_lengths"], start)
+        for row, start in zip(rows, starts.tolist())
+        if row.get("sampling_mask_lengths") is not None
+    ]
+    if known:
         all_masks = out["sampling_mask"] = np.full((n, max(int(lengths.max(initial=0)) for _, lengths, _ in known)), -1, np.int32)
         for ids, lengths, start in known:
             token = np.repeat(np.arange(len(lengths)), lengths)
