@@ -53,7 +53,7 @@ func TestViewModel(t *testing.T) {
 		flip := func() bool { return draw.IntN(2) == 0 }
 		v := &view{
 			streamed: flip(), usage: flip(), logprobs: flip(), tokenIDs: flip(), promptIDs: flip(), metaInfo: flip(), extension: flip(),
-			experts: flip(), masks: flip(), model: []byte(`"policy"`), message: &message{},
+			hideExperts: flip(), hideMasks: flip(), model: []byte(`"policy"`), message: &message{},
 		}
 		shuffled := func(members []randomMember) []randomMember {
 			draw.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
@@ -69,11 +69,11 @@ func TestViewModel(t *testing.T) {
 			{"token_ids", value(), v.tokenIDs},
 			{"prompt_token_ids", value(), v.promptIDs},
 			{"meta_info", value(), v.metaInfo},
-			{"routed_experts", value(), v.experts},
-			{"sampling_mask", value(), v.masks},
+			{"routed_experts", value(), !v.hideExperts},
+			{"sampling_mask", value(), !v.hideMasks},
 		})
 		extension := shuffled([]randomMember{
-			{"input_ids", value(), v.extension}, {"output_ids", value(), v.extension}, {"routed_experts", `"x"`, v.extension || v.experts},
+			{"input_ids", value(), v.extension}, {"output_ids", value(), v.extension}, {"routed_experts", `"x"`, v.extension || !v.hideExperts},
 		})
 		extensionKept := v.extension || slices.ContainsFunc(extension, func(m randomMember) bool { return m.kept })
 		members := shuffled([]randomMember{
