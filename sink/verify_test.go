@@ -169,13 +169,17 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"parent", row(func(r *sink.StoredRow) {
 			r.Chain, r.ChainKind, r.ParentChain, r.ParentStep = 1, "subagent", new(int32(0)), new(int32(1))
 		}), ""},
-		{"parent of the main conversation", row(func(r *sink.StoredRow) { r.ParentChain, r.ParentStep = new(int32(0)), new(int32(1)) }),
-			"main chain 0 cannot be started by step 1 of chain 0"},
+		{
+			"parent of the main conversation", row(func(r *sink.StoredRow) { r.ParentChain, r.ParentStep = new(int32(0)), new(int32(1)) }),
+			"main chain 0 cannot be started by step 1 of chain 0",
+		},
 		{"chain that starts itself", row(func(r *sink.StoredRow) {
 			r.Chain, r.ChainKind, r.ParentChain, r.ParentStep = 1, "subagent", new(int32(1)), new(int32(1))
 		}), "subagent chain 1 cannot be started by step 1 of chain 1"},
-		{"half a parent", row(func(r *sink.StoredRow) { r.Chain, r.ChainKind, r.ParentChain = 1, "subagent", new(int32(0)) }),
-			"only one of parent_chain and parent_step is null"},
+		{
+			"half a parent", row(func(r *sink.StoredRow) { r.Chain, r.ChainKind, r.ParentChain = 1, "subagent", new(int32(0)) }),
+			"only one of parent_chain and parent_step is null",
+		},
 		{"parent without a step", row(func(r *sink.StoredRow) {
 			r.Chain, r.ChainKind, r.ParentChain, r.ParentStep = 1, "subagent", new(int32(0)), new(int32(0))
 		}), "parent_step is 0, but must be ≥ 1"},

@@ -176,7 +176,7 @@ func (x *chain) chooseStart() {
 		all = named
 	}
 	if len(all) == 1 {
-		for x.start = range all { //nolint:revive // the only element
+		for x.start = range all {
 		}
 	}
 }

@@ -38,7 +38,10 @@ var (
 		{"sampling_mask", '['},
 	}
 	extensionMembers = knownMembers{
-		{"weight_version", anyValue}, {"weight_versions", anyValue}, {"input_ids", '['}, {"output_ids", '['},
+		{"weight_version", anyValue},
+		{"weight_versions", anyValue},
+		{"input_ids", '['},
+		{"output_ids", '['},
 		{"routed_experts", '"'},
 	}
 )

@@ -284,7 +284,7 @@ func (p *Proxy) renderTrial(ctx context.Context, e *engine, a *ability) error {
 	case err != nil:
 		return fmt.Errorf("POST %s: %w", to.Path, err)
 	case status == http.StatusBadRequest, status == http.StatusUnprocessableEntity, status == http.StatusNotFound:
-		return noRenderedIDs{}
+		return renderedIDsError{}
 	case status != http.StatusOK:
 		return fmt.Errorf("POST %s: %d %s", to.Path, status, http.StatusText(status))
 	}
@@ -301,7 +301,7 @@ func (p *Proxy) renderTrial(ctx context.Context, e *engine, a *ability) error {
 		read.call(&c, nil)
 	}
 	if unsound(&c) != "" || len(c.Output) == 0 {
-		return noRenderedIDs{}
+		return renderedIDsError{}
 	}
 	// An engine without chat completions is good enough.
 	_, _ = p.chatTrial(ctx, e, a.own(), modeWhole, nil, func(engine []int32) {
@@ -312,8 +312,8 @@ func (p *Proxy) renderTrial(ctx context.Context, e *engine, a *ability) error {
 	return nil
 }
 
-// noRenderedIDs is ErrNoIDs, with the words for rendered prompts.
-type noRenderedIDs struct{}
+// renderedIDsError is ErrNoIDs, with the words for rendered prompts.
+type renderedIDsError struct{}
 
-func (noRenderedIDs) Error() string        { return errRendered.Error() }
-func (noRenderedIDs) Is(target error) bool { return target == ErrNoIDs }
+func (renderedIDsError) Error() string        { return errRendered.Error() }
+func (renderedIDsError) Is(target error) bool { return target == ErrNoIDs }

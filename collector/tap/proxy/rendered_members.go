@@ -126,8 +126,10 @@ func (q *renderedRequest) carry(name string, value []byte, forSGLang bool) error
 		if known {
 			what += " with this value"
 		}
-		return &refusal{http.StatusBadRequest, "unsupported_member",
-			what + " cannot be sent with a prompt that the tap renders; remove it, or turn rendering off"}
+		return &refusal{
+			http.StatusBadRequest, "unsupported_member",
+			what + " cannot be sent with a prompt that the tap renders; remove it, or turn rendering off",
+		}
 	}
 	to := how.vllm
 	if forSGLang {

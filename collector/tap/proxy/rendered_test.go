@@ -58,16 +58,24 @@ func TestRenderedRequest(t *testing.T) {
 		body, sglang, vllm string // of the engine's request; empty: refused
 		set                proxy.Set
 	}{
-		{body: `{` + one + `,"model":"x","stream":true,"stream_options":{"include_usage":true},"user":"u","temperature":null,"tool_choice":"auto","parallel_tool_calls":false}`,
+		{
+			body:   `{` + one + `,"model":"x","stream":true,"stream_options":{"include_usage":true},"user":"u","temperature":null,"tool_choice":"auto","parallel_tool_calls":false}`,
 			sglang: `{"sampling_params":{"max_new_tokens":null},"return_logprob":true,"stream":false,"input_ids":[123,125,10]}`,
-			vllm:   `{"max_tokens":null,"logprobs":0,"return_token_ids":true,"model":"/models/qwen3","stream":false,"prompt":[123,125,10]}`},
-		{body: `{"max_tokens":9,"seed":3,"min_tokens":1,"top_k":5,"stop":["a","b"],"stop_token_ids":[4],` + one + `,"presence_penalty":0.5,"n":1,"response_format":{"type": "text"}}`,
+			vllm:   `{"max_tokens":null,"logprobs":0,"return_token_ids":true,"model":"/models/qwen3","stream":false,"prompt":[123,125,10]}`,
+		},
+		{
+			body:   `{"max_tokens":9,"seed":3,"min_tokens":1,"top_k":5,"stop":["a","b"],"stop_token_ids":[4],` + one + `,"presence_penalty":0.5,"n":1,"response_format":{"type": "text"}}`,
 			sglang: `{"sampling_params":{"max_new_tokens":9,"min_new_tokens":1,"presence_penalty":0.5,"sampling_seed":3,"stop":["a","b"],"stop_token_ids":[4],"top_k":5},"return_logprob":true,"stream":false,"input_ids":[123,125,10]}`,
-			vllm:   `{"max_tokens":9,"min_tokens":1,"presence_penalty":0.5,"seed":3,"stop":["a","b"],"stop_token_ids":[4],"top_k":5,"logprobs":0,"return_token_ids":true,"model":"/models/qwen3","stream":false,"prompt":[123,125,10]}`},
-		{body: `{"max_tokens":9,"max_completion_tokens":8,` + one + `}`,
-			sglang: `{"sampling_params":{"max_new_tokens":8},"return_logprob":true,"stream":false,"input_ids":[123,125,10]}`},
-		{body: `{"max_completion_tokens":8,` + one + `,"max_tokens":9,"top_p":1}`, set: set,
-			sglang: `{"sampling_params":{"max_new_tokens":7,"top_p":0.5},"return_logprob":true,"stream":false,"input_ids":[123,125,10]}`},
+			vllm:   `{"max_tokens":9,"min_tokens":1,"presence_penalty":0.5,"seed":3,"stop":["a","b"],"stop_token_ids":[4],"top_k":5,"logprobs":0,"return_token_ids":true,"model":"/models/qwen3","stream":false,"prompt":[123,125,10]}`,
+		},
+		{
+			body:   `{"max_tokens":9,"max_completion_tokens":8,` + one + `}`,
+			sglang: `{"sampling_params":{"max_new_tokens":8},"return_logprob":true,"stream":false,"input_ids":[123,125,10]}`,
+		},
+		{
+			body: `{"max_completion_tokens":8,` + one + `,"max_tokens":9,"top_p":1}`, set: set,
+			sglang: `{"sampling_params":{"max_new_tokens":7,"top_p":0.5},"return_logprob":true,"stream":false,"input_ids":[123,125,10]}`,
+		},
 		{body: `{` + one + `,"response_format":{"type":"json_object"}}`},
 		{body: `{` + one + `,"tool_choice":"required"}`},
 		{body: `{` + one + `,"tool_choice":{"type":"function","function":{"name":"f"}}}`},

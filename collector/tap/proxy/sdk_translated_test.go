@@ -55,6 +55,7 @@ func TestSDKsTranslated(t *testing.T) {
 }
 
 func testTalks(t *testing.T, api string, client sdkClient, talks []*talk) {
+	t.Helper()
 	engine := &talkEngine{talks: talks, got: map[string][][]json.RawMessage{}}
 	type rigOf struct {
 		*sessionRig

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"reflect"
@@ -172,9 +173,7 @@ func accumulated(t *testing.T, d translate.Dialect, events []byte) any {
 				block["input"] = decoded(t, []byte(input))
 			}
 		case "message_delta":
-			for member, value := range delta {
-				message[member] = value
-			}
+			maps.Copy(message, delta)
 			message["usage"], message["content"] = e["usage"], append([]any{}, blocks...)
 		case "response.output_item.done":
 			items = append(items, e["item"])

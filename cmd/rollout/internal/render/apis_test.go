@@ -46,7 +46,7 @@ func parts(content any, kind string) (out []any) {
 		out = append(out, object{"type": kind, "text": c})
 	case []any:
 		for _, v := range c {
-			part := maps.Clone(v.(object)) //nolint:forcetypeassert // conversation makes objects
+			part := maps.Clone(v.(object))
 			part["type"] = kind
 			out = append(out, part)
 		}
@@ -95,7 +95,7 @@ func messagesBody(tb testing.TB, chat object) string {
 	var tools []any
 	declared, _ := chat["tools"].([]any)
 	for _, v := range declared {
-		f, _ := v.(object)["function"].(object) //nolint:forcetypeassert // conversation makes objects
+		f, _ := v.(object)["function"].(object)
 		tools = append(tools, object{"name": f["name"], "description": f["description"], "input_schema": f["parameters"]})
 	}
 	if tools != nil {
@@ -133,7 +133,7 @@ func responsesBody(tb testing.TB, chat object) string {
 	var tools []any
 	declared, _ := chat["tools"].([]any)
 	for _, v := range declared {
-		f, _ := v.(object)["function"].(object) //nolint:forcetypeassert // conversation makes objects
+		f, _ := v.(object)["function"].(object)
 		tools = append(tools, object{"type": "function", "name": f["name"], "description": f["description"], "parameters": f["parameters"], "strict": false})
 	}
 	if tools != nil {

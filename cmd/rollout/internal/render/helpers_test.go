@@ -143,11 +143,11 @@ func (r *rig) end(tb testing.TB) []session.Call {
 
 func (r *rig) post(tb testing.TB, path, body string) (int, string) {
 	tb.Helper()
-	res, err := http.Post(r.url+path, "application/json", strings.NewReader(body)) //nolint:noctx // the test's own server
+	res, err := http.Post(r.url+path, "application/json", strings.NewReader(body))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer res.Body.Close() //nolint:errcheck // it was only read
+	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	if err != nil {
 		tb.Fatal(err)

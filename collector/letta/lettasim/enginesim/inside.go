@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
@@ -25,7 +26,7 @@ func Experts(shape tokenize.ExpertShape, ids []int32) []int32 {
 // ascending order of their distance from the id.
 func Mask(before []int32, id int32) []int32 {
 	mask := []int32{id}
-	for i := range int32(PromptSeed(append(before[:len(before):len(before)], id)) % 4) { //nolint:gosec // below 4
+	for i := range int32(PromptSeed(append(slices.Clip(before), id)) % 4) { //nolint:gosec // below 4
 		mask = append(mask, max(0, id-i-1))
 	}
 	return mask
@@ -44,7 +45,7 @@ func Spans(version string, n int) []tokenize.VersionSpan {
 // routed returns the routed experts of the prompt and the first n sampled tokens, except the last one,
 // as int32 values.
 func (e *Engine) routed(c *Call, n int) (data []byte, tokens int) {
-	all := append(c.InputIDs[:len(c.InputIDs):len(c.InputIDs)], c.OutputIDs[:n]...)
+	all := append(slices.Clip(c.InputIDs), c.OutputIDs[:n]...)
 	for i := range len(all) - 1 {
 		for _, id := range Experts(e.cfg.Experts, all[:i+1]) {
 			data = binary.LittleEndian.AppendUint32(data, uint32(id)) //nolint:gosec // not negative
@@ -62,7 +63,7 @@ func (e *Engine) npy(c *Call) any {
 	}
 	wide, tokens := e.routed(c, len(c.OutputIDs))
 	head := fmt.Sprintf("{'descr': '|u1', 'fortran_order': False, 'shape': (%d, %d, %d), }", tokens, shape.Layers, shape.TopK)
-	data := []byte(wide)
+	data := wide
 	if shape.Experts > 256 {
 		head = strings.Replace(head, "|u1", "<i4", 1)
 	} else {
@@ -95,7 +96,7 @@ func (e *Engine) appendInside(dst []byte, g *generation, n int) []byte {
 	}
 	if g.masks {
 		dst = append(dst, `,"output_token_sampling_mask":[`...)
-		all := append(c.InputIDs[:len(c.InputIDs):len(c.InputIDs)], c.OutputIDs[:n]...)
+		all := append(slices.Clip(c.InputIDs), c.OutputIDs[:n]...)
 		for i := range n {
 			if i > 0 {
 				dst = append(dst, ',')

@@ -190,8 +190,8 @@ func loose(t *testing.T, message string) string {
 	}
 	calls, _ := m["tool_calls"].([]any)
 	for _, c := range calls {
-		f := c.(map[string]any)["function"].(map[string]any)                             //nolint:forcetypeassert // a test
-		if text := f["arguments"].(string); json.Valid([]byte(text)) && text[0] == '{' { //nolint:forcetypeassert // a test
+		f := c.(map[string]any)["function"].(map[string]any)
+		if text := f["arguments"].(string); json.Valid([]byte(text)) && text[0] == '{' {
 			f["arguments"] = json.RawMessage(text)
 		}
 	}

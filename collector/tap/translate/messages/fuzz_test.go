@@ -12,16 +12,16 @@ import (
 )
 
 // seeds returns the requests in testdata.
-func seeds(t testing.TB) (out []string) {
-	t.Helper()
+func seeds(tb testing.TB) (out []string) {
+	tb.Helper()
 	entries, err := os.ReadDir("testdata/request")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for _, e := range entries {
 		a, err := txtar.ParseFile("testdata/request/" + e.Name())
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		for _, f := range a.Files {
 			if f.Name == "request" {
@@ -31,7 +31,7 @@ func seeds(t testing.TB) (out []string) {
 	}
 	a, err := txtar.ParseFile("testdata/refused.txtar")
 	if err != nil || len(out) == 0 {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for _, f := range a.Files {
 		body, _, _ := strings.Cut(string(f.Data), "\n")

@@ -22,6 +22,7 @@ var update = flag.Bool("update", false, "rewrite the results in testdata")
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	golden(t, "testdata/request", func(t *testing.T, files map[string]string) {
+		t.Helper()
 		call, err := messages.Dialect{}.Request([]byte(files["request"]))
 		if err != nil {
 			t.Fatal(err)
@@ -39,6 +40,7 @@ func TestRequests(t *testing.T) {
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	golden(t, "testdata/answer", func(t *testing.T, files map[string]string) {
+		t.Helper()
 		var a translate.Answer
 		if err := json.Unmarshal([]byte(files["answer"]), &a); err != nil {
 			t.Fatal(err)
@@ -131,19 +133,19 @@ func asError(err error) *translate.Error {
 }
 
 // replyTo returns the reply to a small request.
-func replyTo(t testing.TB) translate.Reply {
-	t.Helper()
+func replyTo(tb testing.TB) translate.Reply {
+	tb.Helper()
 	call, err := messages.Dialect{}.Request([]byte(`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"hi"}]}`))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return call.Reply
 }
 
-func fields(t testing.TB, object []byte) (out map[string]json.RawMessage) {
-	t.Helper()
+func fields(tb testing.TB, object []byte) (out map[string]json.RawMessage) {
+	tb.Helper()
 	if err := json.Unmarshal(object, &out); err != nil {
-		t.Fatalf("%v: %s", err, object)
+		tb.Fatalf("%v: %s", err, object)
 	}
 	return out
 }

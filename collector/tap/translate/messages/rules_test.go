@@ -228,11 +228,11 @@ func refusedIn(t *testing.T, at place, member, reason string) {
 	}
 }
 
-func chat(t testing.TB, body string) string {
-	t.Helper()
+func chat(tb testing.TB, body string) string {
+	tb.Helper()
 	call, err := messages.Dialect{}.Request([]byte(body))
 	if err != nil {
-		t.Errorf("Request(%s): %v", body, err)
+		tb.Errorf("Request(%s): %v", body, err)
 		return ""
 	}
 	return string(call.Chat)

@@ -22,6 +22,7 @@ var update = flag.Bool("update", false, "rewrite the results in testdata")
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	golden(t, "testdata/request", func(t *testing.T, files map[string]string) {
+		t.Helper()
 		call := request(t, files["request"])
 		files["chat"] = strings.ReplaceAll(string(call.Chat), `{"role":`, "\n"+`{"role":`) + "\n"
 	})
@@ -31,6 +32,7 @@ func TestRequests(t *testing.T) {
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	golden(t, "testdata/answer", func(t *testing.T, files map[string]string) {
+		t.Helper()
 		var a translate.Answer
 		if err := json.Unmarshal([]byte(files["answer"]), &a); err != nil {
 			t.Fatal(err)

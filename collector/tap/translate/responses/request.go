@@ -43,10 +43,10 @@ type parser struct {
 	item           []field
 	parts          []part
 
-	hasInput, hasTools, streamed          bool
-	model, instructions, choice, parallel string          // JSON, or empty
-	tools                                 map[string]tool // by the names of their functions
-	echo                                  [len(echoed)]string
+	hasInput, hasTools, streamed bool
+	model, choice, parallel      string          // JSON, or empty
+	tools                        map[string]tool // by the names of their functions
+	echo                         [len(echoed)]string
 }
 
 // A field is a member of an object. The value is JSON, but not null.

@@ -45,13 +45,17 @@ var examples = map[string]example{
 	"reasoning: mode":      {plain, `{"model":"m","input":"a","reasoning":{"mode":"%"}}`},
 	"text":                 object(`{"model":"m","input":"a","text":%}`, `"unused":null`),
 	"text: format: type":   {plain, `{"model":"m","input":"a","text":{"format":{"type":"%","name":"n"}}}`},
-	"tool_choice, or its type": {`{"model":"m","input":"a","tools":[{"type":"function","name":"f"}]}`,
-		`{"model":"m","input":"a","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"%","name":"f"}}`},
+	"tool_choice, or its type": {
+		`{"model":"m","input":"a","tools":[{"type":"function","name":"f"}]}`,
+		`{"model":"m","input":"a","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"%","name":"f"}}`,
+	},
 	"text: format of type json_schema": object(`{"model":"m","input":"a","text":{"format":%}}`, `"type":"json_schema","name":"n"`),
 	"input item: type":                 {inInput, `{"model":"m","input":[{"role":"user","content":"a"},{"type":"%"}]}`},
 	"input item of type message":       object(inInput, `"role":"assistant","content":"b"`),
-	"input item of type message: role": {`{"model":"m","input":[{"role":"user","content":"a"}]}`,
-		`{"model":"m","input":[{"role":"user","content":"a"},{"role":"%","content":"b"}]}`},
+	"input item of type message: role": {
+		`{"model":"m","input":[{"role":"user","content":"a"}]}`,
+		`{"model":"m","input":[{"role":"user","content":"a"},{"role":"%","content":"b"}]}`,
+	},
 	"input item of type function_call":                                   object(inInput, callBase),
 	"input item of type custom_tool_call":                                object(inInput, customBase),
 	"input item of type function_call_output or custom_tool_call_output": object(inInput, `"type":"function_call_output","call_id":"c","output":"o"`),
@@ -64,8 +68,10 @@ var examples = map[string]example{
 	"tool of type function":                                              object(inTools, `"type":"function","name":"f"`),
 	"defer_loading":                                                      {`{"model":"m","input":"a","tools":[{"type":"function","name":"f"}]}`, `{"model":"m","input":"a","tools":[{"type":"function","name":"f","defer_loading":%}]}`},
 	"tool of type custom":                                                object(inTools, `"type":"custom","name":"f"`),
-	"tool of type custom: format: type": {`{"model":"m","input":"a","tools":[{"type":"custom","name":"f"}]}`,
-		`{"model":"m","input":"a","tools":[{"type":"custom","name":"f","format":{"type":"%","definition":"d"}}]}`},
+	"tool of type custom: format: type": {
+		`{"model":"m","input":"a","tools":[{"type":"custom","name":"f"}]}`,
+		`{"model":"m","input":"a","tools":[{"type":"custom","name":"f","format":{"type":"%","definition":"d"}}]}`,
+	},
 	"tool of type namespace": object(inTools, `"type":"namespace","tools":[{"type":"function","name":"f"}],"name":"n"`),
 }
 
