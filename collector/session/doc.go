@@ -67,8 +67,8 @@
 //
 // # Which call started a subagent
 //
-// The chain of a subagent has a parent (Chain.Parent) if the result of a tool call proves it. The proof
-// is a request of which all of these are true:
+// The chain of a subagent has a parent (Chain.Parent) if a result proves it. The proof is a request of
+// which all of these are true:
 //
 //   - It contains an answer with a tool call, and directly after it the result of this call, by its id.
 //     No other call has an equal answer in this place.
@@ -79,10 +79,21 @@
 //   - No earlier message and no other answer contains the text, except for equal answers of other chains
 //     if the tool calls have at least as many results with the text as there are such chains.
 //
+// If no request is such a proof, the result can have come later, from a tool that waits for agents or in
+// a user message. Then the prompt and the result together are the proof, if all of this is true:
+//
+//   - The last user message in the first request of the subagent is a string in the arguments of a tool
+//     call, or its last lines are. The string has at least 32 bytes, and no longer string fits. The
+//     answer with this call ended before the first request began, and no other answer had a call with
+//     this string by then.
+//   - A later request of the conversation with the tool call contains the text of an answer of the
+//     subagent, in a tool result or a user message. The text has at least 32 bytes, and no earlier message
+//     and no other answer contains it.
+//
 // The parent is the call that gave the answer with the tool call. It is set only if the proof leads to
 // exactly one call. Each call of the chain must read an earlier answer of the chain, or repeat a request
 // whose answer was not delivered, because otherwise the chain could contain two conversations. Forks and
-// auxiliary chains have no parent. A shorter text, a text in a user message and headers prove nothing.
+// auxiliary chains have no parent. Shorter texts and headers prove nothing.
 //
 // Call.Agent and Call.ParentAgent are hints. They choose between several candidates and between chains
 // with equal answers. A call with another Agent than the chain's ParentAgent does not count.
@@ -157,6 +168,6 @@
 //	types         record.go, build.go
 //	requests      builder.go, message.go, tokens.go
 //	evidence      parent.go, quote.go, repeat.go
-//	decisions     fate.go, chain.go, rewrite.go, kind.go, lineage.go
+//	decisions     fate.go, chain.go, rewrite.go, kind.go, lineage.go, prompted.go
 //	result        rollout.go
 package session

@@ -25,6 +25,7 @@ func (b *builder) findStarts() {
 	for _, x := range b.chains {
 		x.chooseStart()
 	}
+	b.startByPrompts()
 }
 
 // link sets chain.linked: all calls of the chain certainly belong to the conversation of its first

@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -120,7 +121,7 @@ func (f *family) respond(a *relative) {
 			id = fmt.Sprint("call", len(answer.calls))
 		}
 		name := []string{"bash", "agent", "wait"}[f.r.IntN(3)]
-		answer.calls = append(answer.calls, toolCall{id, name, fmt.Sprintf(`{"x": %q}`, f.words("do", 1))})
+		answer.calls = append(answer.calls, toolCall{id, name, fmt.Sprintf(`{"x": %q}`, f.words("do", 1+f.r.IntN(8)))})
 	}
 	if f.fault(p, answer) {
 		return
@@ -136,14 +137,18 @@ func (f *family) respond(a *relative) {
 			a.results[i] = result(c.id, "<output>"+a.inbox[0]+"</output>")
 			a.inbox = a.inbox[1:]
 		case c.name == "agent" && len(f.of) < 40:
-			f.start(a, i, p.i+1)
+			f.start(a, i, p.i+1, c.args)
 		}
 	}
 }
 
-// start starts an agent, or two with the same request.
-func (f *family) start(a *relative, slot, parent int) {
+// start starts an agent, or two with the same request. The prompt can be the argument of the tool call.
+func (f *family) start(a *relative, slot, parent int, arguments string) {
 	prompt := f.words("look", 2)
+	var of struct{ X string }
+	if err := json.Unmarshal([]byte(arguments), &of); err == nil && f.r.IntN(2) == 0 {
+		prompt = []string{"", "A reminder.\n"}[f.r.IntN(2)] + of.X
+	}
 	agents := 1 + f.r.IntN(2)*f.r.IntN(2)
 	for range agents {
 		f.serial++

@@ -38,6 +38,17 @@ func TestParents(t *testing.T) {
 			m.add(result("s", outer)).call(done)
 		}
 	}
+	const prompt = "Find the bug in the second loop of the program."
+	// later starts an agent with a prompt. The agent's first message is message, and its result comes later.
+	later := func(argument, message string, back msg) func(h *harness) {
+		return func(h *harness) {
+			m := h.mainConv().turn(does("s", "agent", `{"id":7,"prompt":"`+argument+`"}`), result("s", "started"))
+			p := h.conv("bash agent", system("you are a subagent"), user(message)).begin()
+			m.turn(does("w", "wait", "{}"))
+			p.end(says(one))
+			m.add(back).call(done)
+		}
+	}
 	for _, c := range []struct {
 		name string
 		run  func(h *harness)
@@ -124,6 +135,25 @@ func TestParents(t *testing.T) {
 			h.subConv("say: " + one).call(says(one))
 			m.add(result("s", one)).call(done)
 		}, "0"},
+		{"a prompt, and the result of a later call", later(prompt, prompt, result("w", one)), "1"},
+		{"a prompt after a reminder, and a user message", later(prompt, "<reminder>\n"+prompt, user("agent 7: "+one)), "1"},
+		{"a prompt, but no result", later(prompt, prompt, result("w", "nothing")), "0"},
+		{"a part of a prompt", later(prompt+" Now.", prompt, result("w", one)), "0"},
+		{"a prompt with more text", later(prompt, prompt+" Now.", result("w", one)), "0"},
+		{"a prompt that ends with the argument of another call", later(prompt, "Do this: "+prompt, result("w", one)), "0"},
+		{"a short prompt", later("look", "look", result("w", one)), "0"},
+		{"a prompt of two answers", func(h *harness) {
+			m := h.mainConv().turn(does("r", "agent", `{"prompt":"`+prompt+`"}`), result("r", "failed"))
+			m.turn(does("s", "agent", `{"prompt":"`+prompt+`"}`), result("s", "started"))
+			h.conv("bash agent", system("you are a subagent"), user(prompt)).call(says(one))
+			m.add(user(one)).call(done)
+		}, "0"},
+		{"a prompt, and a result in another conversation", func(h *harness) {
+			m := h.mainConv().turn(does("s", "agent", `{"prompt":"`+prompt+`"}`), result("s", "started"))
+			h.conv("bash agent", system("you are a subagent"), user(prompt)).call(says(one))
+			h.subConv("read: " + one).call(says(two))
+			m.add(user("done")).call(done)
+		}, "0 0"},
 		{"nested agents", nested(one, two), "1 2"},
 		{"the outer result has both texts", nested(one, one+" "+two), "0 2"},
 		{"the outer result has both texts, and headers", nested(one, one+" "+two, named("x", "")), "0 2"},
