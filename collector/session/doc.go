@@ -84,8 +84,8 @@
 //
 //   - The last user message in the first request of the subagent is a string in the arguments of a tool
 //     call, or its last lines are. The string has at least 32 bytes, and no longer string fits. The
-//     answer with this call ended before the first request began, and no other answer had a call with
-//     this string by then.
+//     answer with this call is the last one of its conversation that ended before the first request
+//     began, and no other answer had a call with this string by then.
 //   - A later request of the conversation with the tool call contains the text of an answer of the
 //     subagent, in a tool result or a user message. The text has at least 32 bytes, and no earlier message
 //     and no other answer contains it.

@@ -144,7 +144,7 @@ func (f *family) respond(a *relative) {
 
 // start starts an agent, or two with the same request. The prompt can be the argument of the tool call.
 func (f *family) start(a *relative, slot, parent int, arguments string) {
-	prompt := f.words("look", 2)
+	prompt := "look: " + f.words("look", 2) // never the argument of another call
 	var of struct{ X string }
 	if err := json.Unmarshal([]byte(arguments), &of); err == nil && f.r.IntN(2) == 0 {
 		prompt = []string{"", "A reminder.\n"}[f.r.IntN(2)] + of.X

@@ -35,6 +35,7 @@ type message struct {
 type toolUse struct {
 	id, name  string
 	arguments string // in the form of argumentsText
+	written   string // the arguments as the model wrote them
 }
 
 // called reports whether the message calls tools.
@@ -197,7 +198,9 @@ func parseMessage(raw json.RawMessage) message {
 	ids, content := []string{"ids", in.Role}, []string{"calls", in.Role, m.text}
 	m.ids = true
 	for _, c := range in.ToolCalls {
-		u := toolUse{c.ID, c.Function.Name, argumentsText(c.Function.Arguments)}
+		written := string(c.Function.Arguments)
+		_ = json.Unmarshal(c.Function.Arguments, &written) // usually, they are a string
+		u := toolUse{c.ID, c.Function.Name, argumentsText(written), written}
 		m.uses = append(m.uses, u)
 		m.ids = m.ids && u.id != ""
 		ids = append(ids, u.id, u.name)
@@ -240,16 +243,12 @@ func contentText(raw json.RawMessage) string {
 
 // argumentsText returns the arguments of a tool call in a form that does not depend on white space
 // or on the order of members.
-func argumentsText(raw json.RawMessage) string {
-	var s string
-	if json.Unmarshal(raw, &s) == nil {
-		raw = json.RawMessage(s)
-	}
-	d := json.NewDecoder(bytes.NewReader(raw))
+func argumentsText(written string) string {
+	d := json.NewDecoder(strings.NewReader(written))
 	d.UseNumber()
 	var v any
 	if d.Decode(&v) != nil || d.More() {
-		return string(raw)
+		return written
 	}
 	return encode(v)
 }

@@ -148,6 +148,12 @@ func TestParents(t *testing.T) {
 			h.conv("bash agent", system("you are a subagent"), user(prompt)).call(says(one))
 			m.add(user(one)).call(done)
 		}, "0"},
+		{"a prompt in a file, and an agent that reads it", func(h *harness) {
+			m := h.mainConv().turn(does("w", "edit", `{"path":"p.txt","text":"`+prompt+`"}`), result("w", "written"))
+			m.turn(does("s", "agent", `{"path":"p.txt"}`), result("s", "started"))
+			h.conv("bash agent", system("you are a subagent"), user(prompt)).call(says(one))
+			m.add(user(one)).call(done)
+		}, "0"},
 		{"a prompt, and a result in another conversation", func(h *harness) {
 			m := h.mainConv().turn(does("s", "agent", `{"prompt":"`+prompt+`"}`), result("s", "started"))
 			h.conv("bash agent", system("you are a subagent"), user(prompt)).call(says(one))

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -85,7 +86,21 @@ func (x *chain) prompted(found []*quote, prompt string) (a *call) {
 			a = c
 		}
 	}
+	if a == nil || a.chain.lastBefore(x.first()) != a {
+		return nil // a later call can have started the agent, with the name of a file that a wrote
+	}
 	return a
+}
+
+// lastBefore returns the last call of the chain whose answer had ended when c began, or nil.
+func (x *chain) lastBefore(c *call) *call {
+	began, _ := slices.BinarySearchFunc(x.calls, c.began, func(d *call, at int64) int { return cmp.Compare(d.began, at) })
+	for _, d := range slices.Backward(x.calls[:began]) {
+		if d.before(c) {
+			return d
+		}
+	}
+	return nil
 }
 
 // endsWith reports whether the last lines of a prompt are a text. Harnesses put reminders before it.

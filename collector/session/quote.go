@@ -123,6 +123,7 @@ func (s *quoteSearch) setWithin(calls []*call) {
 		add(ended[0], c.answer.text, c.ended)
 		for _, u := range c.answer.uses {
 			add(ended[1], u.arguments, c.ended)
+			add(ended[1], u.written, c.ended)
 		}
 	}
 	for i := range ended {
