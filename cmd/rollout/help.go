@@ -32,7 +32,7 @@ var collectGroups = []flagGroup{
 		about: `With --harness, collect runs a published agent program for each sample instead of an agent on a
 Letta server, and records its calls. For other programs, set harness.command and harness.env with
 -c; configs/collect.yaml describes them.`,
-		flags: "harness engine workdir set chains continuity",
+		flags: "harness engine workdir set chains continuity render",
 	},
 	{title: "tasks, groups and rewards", about: "collector/reward/README.md describes the kinds of --reward, and what a scorer of your own gets.", flags: "limit skip-bad-tasks min-std until-groups"},
 	{title: "prompts and tokens", flags: "prompts tap require drift max-row-tokens transformers experimental"},

@@ -72,8 +72,9 @@
 //
 //   - It contains an answer with a tool call, and directly after it the result of this call, by its id.
 //     No other call has an equal answer in this place.
-//   - The result contains the text of an answer of the subagent, and no answer of another chain. The
-//     text has at least 32 bytes.
+//   - The result contains the text of an answer of the subagent. The text has at least 32 bytes. If the
+//     result contains answers of other chains, too, none of these chains waited for a tool during all
+//     calls of the subagent.
 //   - The answer with the tool call ended before the first request of the subagent began. The answer of
 //     the subagent ended before the request with the result began.
 //   - No earlier message and no other answer contains the text, except for equal answers of other chains

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -84,10 +85,7 @@ func (b *builder) readResults(r *call) {
 			continue
 		}
 		open[m.toolID] = false
-		if !oneAgent(b.quotes[i]) {
-			continue // the agent of one text could have started the agent of another one
-		}
-		for _, q := range b.quotes[i] {
+		for _, q := range apart(b.quotes[i]) {
 			carried[q]++
 		}
 	}
@@ -96,18 +94,38 @@ func (b *builder) readResults(r *call) {
 	}
 }
 
-// oneAgent reports whether a result contains the text of one agent: one text, or several texts of one chain.
-func oneAgent(quotes []*quote) bool {
+// apart returns those texts of a result whose agents the agents of the other texts cannot have started. A
+// result can contain the texts of an agent and of another agent that the first one started.
+func apart(quotes []*quote) (own []*quote) {
 	if len(quotes) <= 1 {
-		return true
+		return quotes
 	}
-	x := quotes[0].calls[0].chain
+	var chains []*chain
 	for _, q := range quotes {
-		if len(q.calls) > maxRivals || slices.ContainsFunc(q.calls, func(c *call) bool { return c.chain != x }) {
-			return false
+		for _, c := range q.calls {
+			if chains = append(chains, c.chain); len(chains) > maxRivals {
+				return nil
+			}
 		}
 	}
-	return true
+	for _, q := range quotes {
+		if !slices.ContainsFunc(q.calls, func(c *call) bool { return slices.ContainsFunc(chains, c.chain.during) }) {
+			own = append(own, q)
+		}
+	}
+	return own
+}
+
+// during reports whether y waited for the result of a tool all the time from the first request of x to its
+// last answer.
+func (x *chain) during(y *chain) bool {
+	began, _ := slices.BinarySearchFunc(y.calls, x.first().began, func(d *call, at int64) int { return cmp.Compare(d.began, at) })
+	if x == y || began == 0 {
+		return false
+	}
+	d := y.calls[began-1]
+	last := x.calls[len(x.calls)-1]
+	return d.before(x.first()) && d.answer.called() && (began == len(y.calls) || last.before(y.calls[began]))
 }
 
 // addStart makes a a candidate for the start of the chains whose answer is q. The request r contains q

@@ -102,8 +102,8 @@ func TestParents(t *testing.T) {
 			h.subConv("look").call(says(one))
 			h.subConv("look again").call(says(two))
 			m.add(result("s", one+"\n"+two), result("t", "lost")).call(done)
-		}, "0 0"},
-		{"an agent whose result is only in the result of another agent", nested("lost", one+"\n"+two), "0 0"},
+		}, "1 1"},
+		{"an agent whose result is only in the result of another agent", nested("lost", one+"\n"+two), "1 0"},
 		{"two agents of one answer with the same text", func(h *harness) {
 			m := h.mainConv().turn(agents("s", "t"))
 			h.subConv("look").call(says(one))
@@ -161,8 +161,8 @@ func TestParents(t *testing.T) {
 			m.add(user("done")).call(done)
 		}, "0 0"},
 		{"nested agents", nested(one, two), "1 2"},
-		{"the outer result has both texts", nested(one, one+" "+two), "0 2"},
-		{"the outer result has both texts, and headers", nested(one, one+" "+two, named("x", "")), "0 2"},
+		{"the outer result has both texts", nested(one, one+" "+two), "1 2"},
+		{"the outer result has both texts, and headers", nested(one, one+" "+two, named("x", "")), "1 2"},
 		{"headers contradict the result", func(h *harness) {
 			m := h.mainConv()
 			m.call(agents("s"), named("main", ""))
