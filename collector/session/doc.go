@@ -80,15 +80,15 @@
 //   - No earlier message and no other answer contains the text, except for equal answers of other chains
 //     if the tool calls have at least as many results with the text as there are such chains.
 //
-// If no request is such a proof, the result can have come later, from a tool that waits for agents or in
-// a user message. Then the prompt and the result together are the proof, if all of this is true:
+// If no request is such a proof, the result can have come later, from a tool that waits for agents, or in
+// a user or system message. Then the prompt and the result together are the proof, if all of this is true:
 //
 //   - The last user message in the first request of the subagent is a string in the arguments of a tool
 //     call, or its last lines are. The string has at least 32 bytes, and no longer string fits. The
 //     answer with this call is the last one of its conversation that ended before the first request
 //     began, and no other answer had a call with this string by then.
 //   - A later request of the conversation with the tool call contains the text of an answer of the
-//     subagent, in a tool result or a user message. The text has at least 32 bytes, and no earlier message
+//     subagent, in any message but an answer. The text has at least 32 bytes, and no earlier message
 //     and no other answer contains it.
 //
 // The parent is the call that gave the answer with the tool call. It is set only if the proof leads to

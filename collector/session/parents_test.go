@@ -137,6 +137,7 @@ func TestParents(t *testing.T) {
 		}, "0"},
 		{"a prompt, and the result of a later call", later(prompt, prompt, result("w", one)), "1"},
 		{"a prompt after a reminder, and a user message", later(prompt, "<reminder>\n"+prompt, user("agent 7: "+one)), "1"},
+		{"a prompt, and a system message", later(prompt, prompt, system("<result>"+one+"</result>")), "1"},
 		{"a prompt, but no result", later(prompt, prompt, result("w", "nothing")), "0"},
 		{"a part of a prompt", later(prompt+" Now.", prompt, result("w", one)), "0"},
 		{"a prompt with more text", later(prompt, prompt+" Now.", result("w", one)), "0"},

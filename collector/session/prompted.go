@@ -110,12 +110,12 @@ func endsWith(prompt, text string) bool {
 }
 
 // returned returns the pairs of chains of which the second received the text of an answer of the first, in
-// the result of a tool or in a user message. No earlier message and no other answer contains this text.
+// the result of a tool, or in a user or system message. No earlier message and no other answer contains this text.
 func (b *builder) returned() map[[2]*chain]bool {
 	pairs := map[[2]*chain]bool{}
 	for _, r := range b.calls {
 		for _, i := range r.Messages[min(r.parentAt+1, len(r.Messages)):] {
-			if role := b.message(i).role; role != "tool" && role != "user" {
+			if b.message(i).role == "assistant" {
 				continue
 			}
 			for _, q := range b.quotes[i] {
