@@ -65,8 +65,8 @@ func newPromptSearch(calls []*call) *quoteSearch {
 }
 
 // prompted returns the only call that can have started the chain: a string in the arguments of its tool
-// calls is the end of the prompt. It returns nil if there is none, or if there are several. Of several
-// strings, the longest counts, because the others are parts of it.
+// calls is the end of the prompt. It returns nil if there is none, or if there are several. If
+// several strings are the end of the prompt, the longest counts, because the others are parts of it.
 func (x *chain) prompted(found []*quote, prompt string) (a *call) {
 	var longest *quote
 	for _, q := range found {

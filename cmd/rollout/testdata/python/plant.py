@@ -61,8 +61,8 @@ def kind(rows, calls):
 
 def parent(rows, calls):
     sub = first(r for r in rows if r["parent_step"] is not None)
-    main = first(r for r in rows if r["sample_key"] == sub["sample_key"] and r["chain"] == 0)
-    sub["parent_step"] = int(main["step_ids"][-1])
+    main = [r for r in rows if r["sample_key"] == sub["sample_key"] and r["chain"] == 0]
+    sub["parent_step"] = max(int(step) for r in main for step in r["step_ids"])
 
 
 def order(rows, calls):
