@@ -52,8 +52,9 @@ func (p *Proxy) leaveCall(id string) {
 	}
 }
 
-// chat serves a call of a session: a chat completion, or a request that is translated into one. The session admits the call before its body is read,
-// so that a client without an open session cannot fill the memory.
+// chat serves a call of a session: a chat completion, or a request that is translated into one. The
+// session admits the call before its body is read, so that a client without an open session cannot fill
+// the memory.
 func (p *Proxy) chat(w http.ResponseWriter, r *http.Request, t *target) *refusal {
 	id := t.session.ID()
 	share := p.enterCall(id)

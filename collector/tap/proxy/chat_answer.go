@@ -9,7 +9,6 @@ import (
 	"strconv"
 
 	"github.com/rollout-rl/rollout/collector/session"
-	"github.com/rollout-rl/rollout/collector/tap/translate"
 )
 
 // respond changes the answer and passes it to the client.
@@ -26,6 +25,9 @@ func (c *chatCall) respond(ctx context.Context, a engineAnswer) {
 	case encoded(a.res.Header):
 		c.call.Unread = "encoded"
 		c.fail(&refusal{http.StatusBadGateway, "encoded", "the engine compressed the answer although the tap asked for no compression"})
+	case a.body == nil && (c.reply != nil || c.rendered != nil):
+		c.call.Unread = "content_type"
+		c.fail(&refusal{http.StatusBadGateway, "content_type", "the engine answered with a stream although the tap asked for a whole answer"})
 	case a.body == nil:
 		c.stream(ctx, a.res)
 	default:
@@ -78,25 +80,19 @@ func (c *chatCall) refusal(a engineAnswer) {
 		c.fail(refused(err))
 		return
 	}
-	body, reply := a.body, c.reply
-	var e *translate.Error
-	if reply != nil {
-		e = engineError(a.res.StatusCode, a.body)
-		body = c.dialect.Error(e)
-	}
-	if !c.headed {
-		_ = c.write(a.res, body) // an error means that the client disconnected
+	if c.reply != nil {
+		c.translatedRefusal(a)
 		return
 	}
-	if reply != nil {
-		c.out = reply.Failed(c.out, e)
-		c.cutOff()
+	if !c.headed {
+		_ = c.write(a.res, a.body) // an error means that the client disconnected
+		return
 	}
-	body = bytes.ReplaceAll(body, []byte("\n"), []byte(" "))
-	if !bytes.Contains(body, []byte(`"error"`)) || !bytes.HasPrefix(body, []byte("{")) {
-		body = (&refusal{a.res.StatusCode, strconv.Itoa(a.res.StatusCode), "the engine answered: " + string(body[:min(len(body), 1<<10)])}).text(nil)
+	text := bytes.ReplaceAll(a.body, []byte("\n"), []byte(" "))
+	if !bytes.Contains(text, []byte(`"error"`)) || !bytes.HasPrefix(text, []byte("{")) {
+		text = (&refusal{a.res.StatusCode, strconv.Itoa(a.res.StatusCode), "the engine answered: " + string(text[:min(len(text), 1<<10)])}).text(nil)
 	}
-	c.append(body)
+	c.append(text)
 	c.cutOff()
 }
 

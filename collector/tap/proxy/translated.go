@@ -161,6 +161,17 @@ func toolCalls(list []byte) (calls []translate.ToolCall) {
 	return calls
 }
 
+// translatedRefusal passes an error of the engine to the client in the form of its API.
+func (c *chatCall) translatedRefusal(a engineAnswer) {
+	e := engineError(a.res.StatusCode, a.body)
+	if !c.headed {
+		_ = c.write(a.res, c.dialect.Error(e)) // an error means that the client disconnected
+		return
+	}
+	c.out = c.reply.Failed(c.out, e)
+	c.cutOff()
+}
+
 // engineError returns an engine's error for a client whose request was translated.
 func engineError(status int, body []byte) *translate.Error {
 	var in struct {

@@ -145,3 +145,22 @@ func TestCountTokens(t *testing.T) {
 		t.Errorf("the session has %d calls, want 0", len(rec.Calls))
 	}
 }
+
+// TestTranslatedStream proves that a client of another API does not get the stream of an engine that
+// answers with one although the tap asked for a whole answer.
+func TestTranslatedStream(t *testing.T) {
+	t.Parallel()
+	for _, a := range apis {
+		r := newSessionRig(t, proxy.Config{}, trialed{newEngine(t), func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = w.Write([]byte(firstEvent))
+		}})
+		key := r.begin(t)
+		if status, text := a.post(t, r, key, "single", true); status != http.StatusBadGateway || strings.Contains(text, "delta") {
+			t.Errorf("%s: %d %s, want 502", a.name, status, text)
+		}
+		if c := r.record(t, key).Calls[0]; c.Unread != "content_type" || c.Delivered {
+			t.Errorf("%s: recorded %+v", a.name, c)
+		}
+	}
+}
