@@ -103,7 +103,7 @@ func (m *memoryRun) checkRows(t *testing.T, got *readBack) map[string]int {
 			c, ok := calls[contextOf(row.InputIDs[:at], row.InputIDs[at:end])]
 			switch {
 			case !ok || !slices.Equal(c.Logprobs, row.Logprobs[at:end]):
-				t.Errorf("%v: the tokens %d to %d are not those of a call", id, at, end)
+				t.Errorf("%v: the tokens %d to %d do not belong to a call", id, at, end)
 			case trained[c.N]:
 				t.Errorf("%v: call %d is trained twice", id, c.N)
 			case !strings.Contains(m.promptOf(t, &c), m.attempt(t, row.AgentID)):
@@ -152,7 +152,7 @@ func (m *memoryRun) checkMemory(t *testing.T) {
 	attempts := must(filepath.Glob(filepath.Join(m.dir, "attempts", "*", "work")))(t)
 	for _, folder := range attempts {
 		if revision(folder, "HEAD~1") != revision(filepath.Join(m.dir, "agent"), "HEAD") {
-			t.Errorf("%s: the memory did not begin with that of the folder agent", folder)
+			t.Errorf("%s: the memory is not a copy of the memory in the folder agent", folder)
 		}
 	}
 	if len(attempts) != 2 {

@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/session"
 )
 
-// TestParents has one case for each thing that proves, or does not prove, which call started a
+// TestParents has one case for each proof, and for each missing proof, of the call that started a
 // subagent. want contains the number of the call, or 0, for each subagent.
 func TestParents(t *testing.T) {
 	t.Parallel()

@@ -50,12 +50,12 @@ var renderedMembers = map[string]carriage{
 	"response_format":       {only: []string{`{"type":"text"}`}},
 	"logit_bias":            {only: []string{`{}`}},
 	"modalities":            {only: []string{`["text"]`}},
-	// the form of the answer, which the tap makes
+	// the form of the answer. The tap makes it
 	"model": {}, "stream": {}, "stream_options": {}, "return_token_ids": {}, "return_prompt_token_ids": {}, "return_meta_info": {},
 	"logprobs": {only: []string{"false"}}, "top_logprobs": {only: []string{"0"}},
 	"skip_special_tokens": {}, "spaces_between_special_tokens": {}, "no_stop_trim": {only: []string{"false"}},
 	"include_stop_str_in_output": {only: []string{"false"}}, "separate_reasoning": {}, "stream_reasoning": {}, "include_reasoning": {},
-	// the account and the cache of a hosted API; parallel_tool_calls, which no engine can enforce
+	// the account and the cache of a hosted API. No engine can enforce parallel_tool_calls
 	"user": {}, "metadata": {}, "store": {}, "service_tier": {}, "prompt_cache_key": {}, "prompt_cache_retention": {},
 	"safety_identifier": {}, "verbosity": {}, "parallel_tool_calls": {},
 }
