@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
+	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
 // benchTap starts a tap with sessions as a process, and returns its number and the URLs of the tap
@@ -29,9 +30,10 @@ func benchTap(b *testing.B) (pid int, tap, engine string) {
 	}
 	cfg := enginesim.Config{Model: "scripted", MaxModelLen: 1 << 18}
 	var err error
-	if cfg.Tokenizer, cfg.Template, err = enginesim.SmallModel(); err != nil {
+	if _, cfg.Template, err = enginesim.SmallModel(); err != nil {
 		b.Fatal(err)
 	}
+	cfg.Tokenizer = bpetest.Tokenizer(b, "qwen3") // with it, a call has as many tokens as in real use
 	e, err := enginesim.New(cfg)
 	if err != nil {
 		b.Fatal(err)
@@ -100,13 +102,25 @@ func beginSession(b *testing.B, tap string) (url string) {
 	if err := json.Unmarshal(text, &begun); err != nil {
 		b.Fatal(err)
 	}
-	return tap + "/r/" + begun.Key + "/v1/chat/completions"
+	return tap + "/r/" + begun.Key
 }
 
-// chatBody is a request with a message of about size bytes.
-func chatBody(size int, stream bool, marker string) []byte {
-	return fmt.Appendf(nil, `{"model":"policy","stream":%t,"messages":[{"role":"system","content":%q},{"role":"user","content":"Hi. %s"}]}`,
-		stream, strings.Repeat("The quick brown fox jumps over the lazy dog. ", max(1, size/45)), marker)
+// apis contains the APIs of a session, each with its path and a form of a request.
+var apis = []struct{ name, path, form string }{
+	{"chat", "/v1/chat/completions", `{"model":"policy","stream":%t,"messages":%s}`},
+	{"responses", "/v1/responses", `{"model":"policy","stream":%t,"input":%s}`},
+	{"messages", "/v1/messages", `{"model":"policy","max_tokens":32000,"stream":%t,"messages":%s}`},
+}
+
+// apiBody is a request in the given form with 21 messages of about size bytes together. The marker is in
+// the last message.
+func apiBody(form string, size int, stream bool, marker string) []byte {
+	text := strings.Repeat("The quick brown fox jumps over the lazy dog. ", max(1, size/45/20))
+	messages := []byte("[")
+	for range 10 {
+		messages = fmt.Appendf(messages, `{"role":"user","content":%q},{"role":"assistant","content":%q},`, text, text)
+	}
+	return fmt.Appendf(nil, form, stream, fmt.Appendf(messages, `{"role":"user","content":"Hi. %s"}]`, marker))
 }
 
 // engineAnswer returns the engine's answer to the request that the tap makes of body, and the number of
@@ -126,31 +140,39 @@ func engineAnswer(b *testing.B, engine string, body []byte) (answer []byte, toke
 	return answer, got.Usage.Total
 }
 
-// BenchmarkSessionTap measures a process of rollout tap --sessions: its CPU time per call and per KB of
-// the request and the engine's answer, the time that it adds to the first byte of a stream, and its
-// memory per open session with 20,000 tokens. Use -benchtime 1000x for 1,000 open sessions.
+// BenchmarkSessionTap measures a process of rollout tap --sessions, for each API: its CPU time per call and
+// per KB of the request and the engine's answer, the time that it adds to the first byte of a stream of
+// chat completions, and its memory per open session with 20,000 tokens. Use -benchtime 1000x for 1,000
+// open sessions.
 func BenchmarkSessionTap(b *testing.B) {
-	for _, size := range []int{1 << 10, 64 << 10} {
-		b.Run(fmt.Sprintf("cpu/body=%dKB", size>>10), func(b *testing.B) {
-			pid, tap, engine := benchTap(b)
-			url, body := beginSession(b, tap), chatBody(size, false, "[script:single]")
-			answer, tokens := engineAnswer(b, engine, body)
-			postBody(b, url, body)
-			began := cpuOf(pid)
-			for b.Loop() {
+	const marker = "[script:length]"
+	chat := apis[0]
+	for _, api := range apis {
+		for _, size := range []int{1, 40} {
+			b.Run(fmt.Sprintf("cpu/api=%s/body=%dKB", api.name, size), func(b *testing.B) {
+				pid, tap, engine := benchTap(b)
+				url, body := beginSession(b, tap)+api.path, apiBody(api.form, size<<10, false, marker)
+				answer, tokens := engineAnswer(b, engine, apiBody(chat.form, size<<10, false, marker))
 				postBody(b, url, body)
-			}
-			b.ReportMetric(float64((cpuOf(pid)-began).Microseconds())/float64(b.N), "cpu-µs/call")
-			b.ReportMetric(float64(len(body)+len(answer))/1024, "KB/call")
-			b.ReportMetric(float64(tokens), "tokens/call")
-		})
+				began := cpuOf(pid)
+				b.SetParallelism(8)
+				b.RunParallel(func(pb *testing.PB) {
+					for pb.Next() {
+						postBody(b, url, body)
+					}
+				})
+				b.ReportMetric(float64((cpuOf(pid)-began).Microseconds())/float64(b.N), "cpu-µs/call")
+				b.ReportMetric(float64(len(body)+len(answer))/1024, "KB/call")
+				b.ReportMetric(float64(tokens), "tokens/call")
+			})
+		}
 	}
 	b.Run("first-byte", func(b *testing.B) {
 		_, tap, engine := benchTap(b)
-		url, body := beginSession(b, tap), chatBody(4<<10, true, "[script:single]")
+		url, body := beginSession(b, tap)+chat.path, apiBody(chat.form, 4<<10, true, marker)
 		var direct, tapped []time.Duration
 		for b.Loop() {
-			_, first := postBody(b, engine+"/v1/chat/completions", body)
+			_, first := postBody(b, engine+chat.path, body)
 			direct = append(direct, first)
 			_, first = postBody(b, url, body)
 			tapped = append(tapped, first)
@@ -160,19 +182,21 @@ func BenchmarkSessionTap(b *testing.B) {
 		b.ReportMetric(float64((tapped[len(tapped)/2] - direct[len(direct)/2]).Microseconds()), "added-µs-p50")
 		b.ReportMetric(float64((tapped[len(tapped)*9/10] - direct[len(direct)*9/10]).Microseconds()), "added-µs-p90")
 	})
-	b.Run("memory", func(b *testing.B) {
-		pid, tap, engine := benchTap(b)
-		body := chatBody(64<<10, false, "[script:single]")
-		_, tokens := engineAnswer(b, engine, body)
-		body = chatBody(64<<10*20_000/tokens, false, "[script:single]")
-		_, tokens = engineAnswer(b, engine, body)
-		b.ReportMetric(float64(tokens), "tokens/session")
-		postBody(b, beginSession(b, tap), body)
-		before := resident(pid)
-		for b.Loop() {
-			postBody(b, beginSession(b, tap), body)
-		}
-		b.ReportMetric(float64(resident(pid)-before)/float64(b.N), "resident-B/session")
-		b.ReportMetric(float64(resident(pid))/(1<<20), "resident-MiB")
-	})
+	for _, api := range apis {
+		b.Run("memory/api="+api.name, func(b *testing.B) {
+			pid, tap, engine := benchTap(b)
+			const size = 64 << 10
+			_, tokens := engineAnswer(b, engine, apiBody(chat.form, size, false, marker))
+			_, tokens2 := engineAnswer(b, engine, apiBody(chat.form, size*20_000/tokens, false, marker))
+			b.ReportMetric(float64(tokens2), "tokens/session")
+			body := apiBody(api.form, size*20_000/tokens, false, marker)
+			postBody(b, beginSession(b, tap)+api.path, body)
+			before := resident(pid)
+			for b.Loop() {
+				postBody(b, beginSession(b, tap)+api.path, body)
+			}
+			b.ReportMetric(float64(resident(pid)-before)/float64(b.N), "resident-B/session")
+			b.ReportMetric(float64(resident(pid))/(1<<20), "resident-MiB")
+		})
+	}
 }

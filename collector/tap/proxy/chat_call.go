@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -159,24 +159,25 @@ var errLargeAnswer = fmt.Errorf("the answer is larger than %d bytes", maxAnswer)
 
 // all reads the body of an answer.
 func (c *chatCall) all(res *http.Response) ([]byte, error) {
-	var body bytes.Buffer
+	var body []byte
 	base := c.x.held // the request body
 	if n := res.ContentLength; n > 0 && n <= int64(c.p.maxAnswer()) {
 		c.x.hold(base + n) // reserve before reading
-		body.Grow(int(n) + bytes.MinRead)
+		body = make([]byte, 0, n)
 	}
-	buf := copies.Get()
-	defer copies.Put(buf)
 	for {
-		n, err := res.Body.Read(buf)
-		body.Write(buf[:n])
-		c.x.hold(base + int64(body.Cap()))
+		if len(body) == cap(body) {
+			body = slices.Grow(body, chunkBytes)
+		}
+		n, err := res.Body.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		c.x.hold(base + int64(cap(body)))
 		switch {
 		case err == io.EOF:
-			return body.Bytes(), nil
+			return body, nil
 		case err != nil:
-			return body.Bytes(), err
-		case body.Len() > c.p.maxAnswer():
+			return body, err
+		case len(body) > c.p.maxAnswer():
 			return nil, errLargeAnswer
 		case c.p.memory.Load() > c.p.limits.MemoryBytes:
 			return nil, errMemory

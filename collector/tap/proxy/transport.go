@@ -122,9 +122,9 @@ func finishOff(body io.ReadCloser) {
 type wire struct{ net.Conn }
 
 func (w wire) ReadFrom(r io.Reader) (int64, error) {
-	buf := copies.Get()
-	defer copies.Put(buf)
-	return io.CopyBuffer(struct{ io.Writer }{w.Conn}, r, buf)
+	room := streamRooms.Get().(*[streamBytes]byte) //nolint:forcetypeassert // the pool contains nothing else
+	defer streamRooms.Put(room)
+	return io.CopyBuffer(struct{ io.Writer }{w.Conn}, r, room[:])
 }
 
 func isDial(err error) bool {
