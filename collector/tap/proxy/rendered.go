@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A rendered is a chat completion whose prompt the tap renders (see Rendered prompts in the package comment).
@@ -188,7 +189,7 @@ func (r *rendered) completion(a *answer, output []int32, message []byte, finish 
 	b = append(append(b, `,"model":`...), quoted(r.model)...)
 	b = append(append(b, `,"choices":[{"index":0,"message":`...), message...)
 	b = append(append(b, `,"finish_reason":`...), quoted(finish)...)
-	b = appendIDs(append(b, `,"token_ids":`...), output)
+	b = tokenize.AppendIDs(append(b, `,"token_ids":`...), output)
 	if meta != nil {
 		b = append(append(b, `,"logprobs":null,"meta_info":`...), meta...)
 	} else {
@@ -220,7 +221,7 @@ func (r *rendered) completion(a *answer, output []int32, message []byte, finish 
 	if len(a.plain) > 0 {
 		prompt = a.plain // what the engine states is more reliable
 	}
-	b = appendIDs(append(b, `}],"prompt_token_ids":`...), prompt)
+	b = tokenize.AppendIDs(append(b, `}],"prompt_token_ids":`...), prompt)
 	b = append(b, `,"usage":{`...)
 	if a.promptTokens >= 0 && a.outputTokens >= 0 {
 		b = fmt.Appendf(b, `"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d`, a.promptTokens, a.outputTokens, a.promptTokens+a.outputTokens)
@@ -229,17 +230,6 @@ func (r *rendered) completion(a *answer, output []int32, message []byte, finish 
 		}
 	}
 	return append(b, `}}`...)
-}
-
-func appendIDs(b []byte, ids []int32) []byte {
-	b = append(b, '[')
-	for i, id := range ids {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendInt(b, int64(id), 10)
-	}
-	return append(b, ']')
 }
 
 // fitRendered is like fit, with a rendered prompt.
