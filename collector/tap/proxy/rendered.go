@@ -33,7 +33,7 @@ var (
 )
 
 // errRendered means that an engine returns no ids for a prompt of ids.
-var errRendered = errors.New("the engine returns no token ids for a prompt of token ids; use SGLang, or vLLM 0.10.2 or later, or turn rendering off")
+const errRendered noIDsError = "the engine returns no token ids for a prompt of token ids; use SGLang, or vLLM 0.10.2 or later, or turn rendering off"
 
 // render reads the body of a chat completion for an engine with the given ability, and renders its prompt.
 func (p *Proxy) render(body []byte, a *ability, model string) (r *rendered, err error) {
@@ -274,7 +274,7 @@ func (p *Proxy) renderTrial(ctx context.Context, e *engine, a *ability) error {
 	case err != nil:
 		return fmt.Errorf("POST %s: %w", to.Path, err)
 	case status == http.StatusBadRequest, status == http.StatusUnprocessableEntity, status == http.StatusNotFound:
-		return renderedIDsError{}
+		return errRendered
 	case status != http.StatusOK:
 		return fmt.Errorf("POST %s: %d %s", to.Path, status, http.StatusText(status))
 	}
@@ -291,7 +291,7 @@ func (p *Proxy) renderTrial(ctx context.Context, e *engine, a *ability) error {
 		read.call(&c, nil)
 	}
 	if unsound(&c) != "" || len(c.Output) == 0 {
-		return renderedIDsError{}
+		return errRendered
 	}
 	// An engine without chat completions is good enough.
 	_, _ = p.chatTrial(ctx, e, a.own(), modeWhole, nil, func(engine []int32) {
@@ -301,9 +301,3 @@ func (p *Proxy) renderTrial(ctx context.Context, e *engine, a *ability) error {
 	})
 	return nil
 }
-
-// renderedIDsError is ErrNoIDs, with the words for rendered prompts.
-type renderedIDsError struct{}
-
-func (renderedIDsError) Error() string        { return errRendered.Error() }
-func (renderedIDsError) Is(target error) bool { return target == ErrNoIDs }
