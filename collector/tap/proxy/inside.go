@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -144,7 +145,7 @@ func decodeExperts(e *tokenize.Experts, text string) error {
 		return errExperts
 	}
 	kind, size := "i", 4
-	if rest, ok := strings.CutPrefix(string(raw[:min(len(raw), 6)]), "\x93NUMPY"); ok && rest == "" {
+	if bytes.HasPrefix(raw, []byte("\x93NUMPY")) {
 		if raw, kind, size, err = npy(raw, e.Shape); err != nil {
 			return err
 		}
