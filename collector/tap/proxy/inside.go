@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -48,15 +49,15 @@ func insideAsks(i tokenize.Inside) (asks []ask) {
 	return asks
 }
 
-// An insideError means that an engine does not return a value for which the tap asks.
-type insideError string
+// A noIDsError is ErrNoIDs for an engine that does not return something else for which the tap asks.
+type noIDsError string
 
-func (e insideError) Error() string        { return string(e) }
-func (e insideError) Is(target error) bool { return target == ErrNoIDs }
+func (e noIDsError) Error() string        { return string(e) }
+func (e noIDsError) Is(target error) bool { return target == ErrNoIDs }
 
 const (
-	errNoExperts insideError = "the engine returns no routed experts of the configured shape; start vLLM or SGLang with --enable-return-routed-experts"
-	errNoMasks   insideError = "the engine returns no sampling masks for chat completions; use a version of SGLang with return_sampling_mask"
+	errNoExperts noIDsError = "the engine returns no routed experts of the configured shape; start vLLM or SGLang with --enable-return-routed-experts"
+	errNoMasks   noIDsError = "the engine returns no sampling masks for chat completions; use a version of SGLang with return_sampling_mask"
 )
 
 // lacks returns an error if the call, a successful trial, lacks a value for which the tap asked.
@@ -144,7 +145,7 @@ func decodeExperts(e *tokenize.Experts, text string) error {
 		return errExperts
 	}
 	kind, size := "i", 4
-	if rest, ok := strings.CutPrefix(string(raw[:min(len(raw), 6)]), "\x93NUMPY"); ok && rest == "" {
+	if bytes.HasPrefix(raw, []byte("\x93NUMPY")) {
 		if raw, kind, size, err = npy(raw, e.Shape); err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A rendered is a chat completion whose prompt the tap renders (see Rendered prompts in the package comment).
@@ -32,7 +33,7 @@ var (
 )
 
 // errRendered means that an engine returns no ids for a prompt of ids.
-var errRendered = errors.New("the engine returns no token ids for a prompt of token ids; use SGLang, or vLLM 0.10.2 or later, or turn rendering off")
+const errRendered noIDsError = "the engine returns no token ids for a prompt of token ids; use SGLang, or vLLM 0.10.2 or later, or turn rendering off"
 
 // render reads the body of a chat completion for an engine with the given ability, and renders its prompt.
 func (p *Proxy) render(body []byte, a *ability, model string) (r *rendered, err error) {
@@ -188,7 +189,7 @@ func (r *rendered) completion(a *answer, output []int32, message []byte, finish 
 	b = append(append(b, `,"model":`...), quoted(r.model)...)
 	b = append(append(b, `,"choices":[{"index":0,"message":`...), message...)
 	b = append(append(b, `,"finish_reason":`...), quoted(finish)...)
-	b = appendIDs(append(b, `,"token_ids":`...), output)
+	b = tokenize.AppendIDs(append(b, `,"token_ids":`...), output)
 	if meta != nil {
 		b = append(append(b, `,"logprobs":null,"meta_info":`...), meta...)
 	} else {
@@ -220,7 +221,7 @@ func (r *rendered) completion(a *answer, output []int32, message []byte, finish 
 	if len(a.plain) > 0 {
 		prompt = a.plain // what the engine states is more reliable
 	}
-	b = appendIDs(append(b, `}],"prompt_token_ids":`...), prompt)
+	b = tokenize.AppendIDs(append(b, `}],"prompt_token_ids":`...), prompt)
 	b = append(b, `,"usage":{`...)
 	if a.promptTokens >= 0 && a.outputTokens >= 0 {
 		b = fmt.Appendf(b, `"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d`, a.promptTokens, a.outputTokens, a.promptTokens+a.outputTokens)
@@ -229,17 +230,6 @@ func (r *rendered) completion(a *answer, output []int32, message []byte, finish 
 		}
 	}
 	return append(b, `}}`...)
-}
-
-func appendIDs(b []byte, ids []int32) []byte {
-	b = append(b, '[')
-	for i, id := range ids {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendInt(b, int64(id), 10)
-	}
-	return append(b, ']')
 }
 
 // fitRendered is like fit, with a rendered prompt.
@@ -284,7 +274,7 @@ func (p *Proxy) renderTrial(ctx context.Context, e *engine, a *ability) error {
 	case err != nil:
 		return fmt.Errorf("POST %s: %w", to.Path, err)
 	case status == http.StatusBadRequest, status == http.StatusUnprocessableEntity, status == http.StatusNotFound:
-		return renderedIDsError{}
+		return errRendered
 	case status != http.StatusOK:
 		return fmt.Errorf("POST %s: %d %s", to.Path, status, http.StatusText(status))
 	}
@@ -301,7 +291,7 @@ func (p *Proxy) renderTrial(ctx context.Context, e *engine, a *ability) error {
 		read.call(&c, nil)
 	}
 	if unsound(&c) != "" || len(c.Output) == 0 {
-		return renderedIDsError{}
+		return errRendered
 	}
 	// An engine without chat completions is good enough.
 	_, _ = p.chatTrial(ctx, e, a.own(), modeWhole, nil, func(engine []int32) {
@@ -311,9 +301,3 @@ func (p *Proxy) renderTrial(ctx context.Context, e *engine, a *ability) error {
 	})
 	return nil
 }
-
-// renderedIDsError is ErrNoIDs, with the words for rendered prompts.
-type renderedIDsError struct{}
-
-func (renderedIDsError) Error() string        { return errRendered.Error() }
-func (renderedIDsError) Is(target error) bool { return target == ErrNoIDs }

@@ -176,7 +176,6 @@ func (c *chatCall) translatedRefusal(a engineAnswer) {
 func engineError(status int, body []byte) *translate.Error {
 	var in struct {
 		Message string `json:"message"`
-		Detail  any    `json:"detail"`
 		Error   struct {
 			Message string `json:"message"`
 		} `json:"error"`

@@ -59,7 +59,7 @@ func (e *Engine) chat(w http.ResponseWriter, r *http.Request) {
 	}
 	var limit int64
 	if err == nil {
-		limit, err = e.chatLimit(c)
+		limit, err = e.restLimit(c, int64(e.cfg.MaxModelLen), "max_completion_tokens", "max_tokens")
 	}
 	if err != nil {
 		e.fault(w, &g, http.StatusBadRequest, err.Error())
@@ -95,10 +95,10 @@ func (e *Engine) chat(w http.ResponseWriter, r *http.Request) {
 	e.ended(&g, d)
 }
 
-// chatLimit returns the maximum number of tokens to sample: the limit in the request or the rest of
-// the context.
-func (e *Engine) chatLimit(c *Call) (int64, error) {
-	limit, err := firstLimit(c.Sampling, int64(e.cfg.MaxModelLen), "max_completion_tokens", "max_tokens")
+// restLimit returns the maximum number of tokens to sample: the result of firstLimit, but never more than the
+// rest of the context.
+func (e *Engine) restLimit(c *Call, other int64, names ...string) (int64, error) {
+	limit, err := firstLimit(c.Sampling, other, names...)
 	if err != nil {
 		return 0, err
 	}

@@ -32,7 +32,7 @@ func (e *Engine) completions(w http.ResponseWriter, r *http.Request) {
 	c.InputIDs, c.Sampling = body.Prompt, withoutTexts(raw)
 	var limit int64
 	if err == nil {
-		limit, err = e.completionLimit(c)
+		limit, err = e.restLimit(c, 16, "max_tokens") // vLLM's default
 	}
 	if err != nil {
 		e.fault(w, &g, http.StatusBadRequest, err.Error())
@@ -59,18 +59,4 @@ func (e *Engine) completions(w http.ResponseWriter, r *http.Request) {
 	d := e.delivery(w, r, &g)
 	d.whole(object(out), listed)
 	e.ended(&g, d)
-}
-
-// completionLimit returns the maximum number of tokens to sample: the limit in the request or vLLM's default
-// of 16, but never more than the rest of the context. The limit null means the rest of the context.
-func (e *Engine) completionLimit(c *Call) (int64, error) {
-	limit, err := firstLimit(c.Sampling, 16, "max_tokens")
-	if err != nil {
-		return 0, err
-	}
-	rest := e.cfg.MaxModelLen - len(c.InputIDs)
-	if rest <= 0 {
-		return 0, errors.New(e.cfg.Dialect.tooLong(len(c.InputIDs), e.cfg.MaxModelLen, limit))
-	}
-	return min(limit, int64(rest)), nil
 }
