@@ -26,7 +26,7 @@
 //	auxiliary  a conversation of the harness with itself, such as a title or a summary
 //
 // parent_chain and parent_step identify the call that started a subagent: the chain of the call, and
-// the element of step_ids that stands for the call. A chain comes after its parent_chain.
+// the call's element of step_ids. A chain comes after its parent_chain.
 //
 // The rows of a sample are in the order of their chains, and a chain can have several rows or none.
 // A sample from a Letta server has only the main chain.
