@@ -306,7 +306,7 @@ func (p *Proxy) renderTrial(ctx context.Context, e *engine, a *ability) error {
 	// An engine without chat completions is good enough.
 	_, _ = p.chatTrial(ctx, e, a.own(), modeWhole, nil, func(engine []int32) {
 		if len(engine) > 0 && !slices.Equal(engine, r.prompt) {
-			p.cfg.Log.Warn("prompts_differ", "engine", e.name, "reason", "the engine renders a small prompt in another way than the tap; check that the tap has the tokenizer and the chat template of the engine's model")
+			p.cfg.Log.Warn("prompts_differ", "engine", e.name, "reason", "the engine and the tap render a small prompt differently; check that the tap has the tokenizer and the chat template of the engine's model")
 		}
 	})
 	return nil

@@ -84,7 +84,7 @@ func readRendered(s *tokenize.Scanner, body []byte, forSGLang bool) (*renderedRe
 			return err
 		}
 		if had[name] {
-			return fmt.Errorf("the member %q is there twice", name)
+			return fmt.Errorf("the member %q occurs twice", name)
 		}
 		had[name] = true
 		if string(value) == "null" {
