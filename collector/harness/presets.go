@@ -24,7 +24,7 @@ type Preset struct {
 	Output string
 }
 
-// The programs of the agent libraries that have no command.
+// The programs for the agent libraries, which have no command.
 var (
 	//go:embed presets/openai-agents.py
 	openaiAgents string
@@ -38,8 +38,8 @@ var (
 
 const python = "python3"
 
-// library returns the preset of a library whose program is a Python file. The python3 in PATH must be
-// able to import the library.
+// library returns the preset for a library. The program is a Python file, and the python3 in PATH
+// must be able to import the library.
 func library(name, packages, program string, env map[string]string) Preset {
 	return Preset{
 		Name: name, Install: "pip install " + packages,
