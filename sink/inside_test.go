@@ -26,8 +26,8 @@ func insideSamples(shape tokenize.ExpertShape, n int) []*tokenize.Sample {
 	return all
 }
 
-// TestInside tests that the values from inside the calls come back from a shard of each format, and that
-// Verify checks them.
+// TestInside tests that a shard of each format keeps the values from inside the calls, and that Verify
+// checks them.
 func TestInside(t *testing.T) {
 	t.Parallel()
 	for _, shape := range []tokenize.ExpertShape{{Layers: 3, TopK: 2, Experts: 128}, {Layers: 2, TopK: 8, Experts: 256}} {
@@ -72,7 +72,7 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// TestInsideRefused tests that Append refuses routed experts of another shape, in words.
+// TestInsideRefused tests the error of Append for routed experts of another shape.
 func TestInsideRefused(t *testing.T) {
 	t.Parallel()
 	shape := tokenize.ExpertShape{Layers: 3, TopK: 2, Experts: 128}

@@ -175,7 +175,7 @@ func perToken(names []string, ends []int32, n int) []string {
 	return out
 }
 
-// TestAlignInsideShape checks that values that do not fit are an error in words, and never filled up.
+// TestAlignInsideShape checks that values of the wrong shape are an error, and are never padded.
 func TestAlignInsideShape(t *testing.T) {
 	t.Parallel()
 	shape := tokenize.ExpertShape{Layers: 2, TopK: 1, Experts: 4}
