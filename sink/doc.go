@@ -41,9 +41,9 @@
 // that the row is not a fork and that no part of the row was realigned. In all other columns, null
 // means that the value is unknown or was not set.
 //
-// routed_experts is a binary column: the bytes of tokenize.Experts. Its shape is the pair
-// rollout.routed_experts in the metadata, a JSON object with the dtype and the shape of a token for
-// numpy, and the number of experts. All rows of a dataset have this shape (Config.Experts).
+// routed_experts is a binary column: the bytes of tokenize.Experts. The pair rollout.routed_experts
+// in the metadata describes its shape. It is a JSON object with the dtype and the shape of a token
+// for numpy, and the number of experts. All rows of a dataset have this shape (Config.Experts).
 //
 // policy_version_min and policy_version_max are the lowest and the highest policy version of the
 // sampled tokens in the row. If the version of any sampled token is unknown, both columns are null.

@@ -24,8 +24,8 @@ func TestParseExpertShape(t *testing.T) {
 	}
 }
 
-// insideCalls returns random calls in which every value from inside a call depends only on the token's
-// position and the call, and what the rows of these calls must contain.
+// insideCalls returns random calls and the values that their rows must contain. In these calls, each
+// value from inside a call depends only on the token's position and the call.
 type insideCalls struct {
 	rng   *rand.Rand
 	shape tokenize.ExpertShape

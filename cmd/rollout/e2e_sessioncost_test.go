@@ -140,10 +140,10 @@ func engineAnswer(b *testing.B, engine string, body []byte) (answer []byte, toke
 	return answer, got.Usage.Total
 }
 
-// BenchmarkSessionTap measures a process of rollout tap --sessions, for each API: its CPU time per call and
-// per KB of the request and the engine's answer, the time that it adds to the first byte of a stream of
-// chat completions, and its memory per open session with 20,000 tokens. Use -benchtime 1000x for 1,000
-// open sessions.
+// BenchmarkSessionTap measures a process of rollout tap --sessions. For each API, it measures the CPU time
+// per call, and per KB of the request and the engine's answer. It also measures the time that the tap adds
+// to the first byte of a stream of chat completions, and the memory per open session with 20,000 tokens.
+// Use -benchtime 1000x for 1,000 open sessions.
 func BenchmarkSessionTap(b *testing.B) {
 	const marker = "[script:length]"
 	chat := apis[0]

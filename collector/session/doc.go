@@ -84,13 +84,13 @@
 // If there is no such request, the result can have come later: from a tool that waits for agents, or in a
 // user or system message. Then the prompt and the result together are proof if all of these are true:
 //
-//   - The last user message in the first request of the subagent is equal to a string in the arguments
-//     of a tool call, or its last lines are. The string has at least 32 bytes, and no longer string
+//   - The last user message in the first request of the subagent, or its last lines, are equal to a
+//     string in the arguments of a tool call. The string has at least 32 bytes, and no longer string
 //     matches. The answer with this call is the last answer of its conversation that ended before the
 //     first request began. No other answer that ended by then has a call with this string.
 //   - A later request of the conversation with the tool call contains the text of an answer of the
-//     subagent, in any message that is not an answer. The text has at least 32 bytes, and no earlier
-//     message and no other answer contains it.
+//     subagent. The message with the text is not an answer. The text has at least 32 bytes, and no
+//     earlier message and no other answer contains it.
 //
 // The parent is the model call whose answer contains the tool call. It is set only if the proof
 // identifies exactly one model call. Each call of the chain must read an earlier answer of the chain, or

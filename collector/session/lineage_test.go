@@ -244,7 +244,7 @@ func (f *family) log() string {
 	return b.String()
 }
 
-// TestRandomFamilies checks that no agent has a wrong parent, and that each agent has a parent if the
+// TestRandomFamilies checks that no agent has a wrong parent. An agent must have a parent if the
 // result of a tool call contains its new text. ROLLOUT_SEED repeats an earlier run.
 func TestRandomFamilies(t *testing.T) {
 	t.Parallel()

@@ -95,8 +95,8 @@ type Call struct {
 // length.
 const UnreadOverflow = "context_overflow"
 
-// UnreadExperts and UnreadMask mean that the routed experts or the sampling masks in an answer do not
-// have the configured shape, or do not belong to the call's tokens.
+// UnreadExperts means that the routed experts in an answer do not have the configured shape, or do
+// not belong to the call's tokens. UnreadMask means that the sampling masks do not belong to them.
 const (
 	UnreadExperts = "routed_experts"
 	UnreadMask    = "sampling_mask"

@@ -231,9 +231,8 @@
 // The proxy first translates a request in another API into a chat completion (package
 // collector/tap/translate). The record contains the messages of the chat completion, and Dialect is the
 // name of the API. The proxy always asks the engine for a whole answer. If the client wants a stream, the
-// proxy makes the stream from the whole answer, as for the engines in the last row of the table in
-// Sessions. While the client waits, it gets events of its API instead of comments. Errors have the form
-// of the API.
+// proxy makes it from the whole answer, as in the last row of the table in Sessions. While the client
+// waits, it gets events of its API instead of comments. Errors have the form of the API.
 //
 // # To add a dialect
 //
@@ -269,8 +268,8 @@
 // 500 KB (TestGateSessionAllocations), and 2.6 ms of CPU time (BenchmarkSessionCall). This includes the
 // store.
 //
-// A translated call with a request of 40 KB and an answer of 104 KB from the engine takes 283 to 372
-// allocations and 328 to 445 KB (TestGateTranslatedAllocations). The same chat completion takes 209
-// allocations and 359 KB, because its answer is copied without the ids. The translation takes about a
-// tenth of the CPU time of a translated call (BenchmarkTranslatedCall).
+// If a translated call has a request of 40 KB and an answer of 104 KB from the engine, it takes 283
+// to 372 allocations and 328 to 445 KB (TestGateTranslatedAllocations). The same chat completion
+// takes 209 allocations and 359 KB, because its answer is copied without the ids. The translation
+// takes about a tenth of the CPU time of a translated call (BenchmarkTranslatedCall).
 package proxy

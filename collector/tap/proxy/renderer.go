@@ -2,7 +2,7 @@ package proxy
 
 import "encoding/json"
 
-// A Renderer renders the prompts of sessions, and parses what the model sampled. It belongs to one model.
+// A Renderer renders the prompts of sessions, and parses the sampled outputs. It belongs to one model.
 // Its methods can run concurrently.
 type Renderer interface {
 	// Render returns the token ids of the prompt, which ends where the model's answer begins. An error means
@@ -29,7 +29,7 @@ type Conversation struct {
 	Separator string
 }
 
-// An Output is what an engine sampled for a rendered prompt.
+// An Output contains the tokens that an engine sampled for a rendered prompt.
 type Output struct {
 	Prompt, IDs []int32         // token ids; IDs includes the token that ended the output
 	Stop        string          // the stop string that ended the output; empty if none did

@@ -22,9 +22,9 @@ import (
 //
 //   - The client gets the engine's texts, reasoning, tool calls, stop reason and usage. The object from
 //     a whole answer is equal to the object from the events of a stream.
-//   - The next request, in which the SDK sends the object back, reaches the engine as exactly the messages
-//     that the engine and the user wrote. Only a tool_use block of the Messages API loses the text of the
-//     arguments, and a custom tool call the white space around its input. With continuity, nothing is lost.
+//   - In the next request, the SDK sends the object back. The engine gets exactly the messages that the
+//     engine and the user wrote. Only a tool_use block of the Messages API loses the text of the arguments,
+//     and a custom tool call the white space around its input. With continuity, nothing is lost.
 //   - A request begins with the same bytes as the request before it.
 //
 // ROLLOUT_SEED repeats an earlier run.

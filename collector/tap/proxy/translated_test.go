@@ -36,7 +36,7 @@ func (a *api) post(t *testing.T, r *sessionRig, key session.Key, script string, 
 }
 
 // TestTranslatedCalls checks that a translated call is recorded with the ids of the engine and the
-// messages of a chat completion, and that the client gets the answer in the form of its API.
+// messages of a chat completion. The client must get the answer in the form of its API.
 func TestTranslatedCalls(t *testing.T) {
 	t.Parallel()
 	for _, a := range apis {

@@ -18,9 +18,9 @@
 //	dropped     the member does not change the prompt or the sampling, so the engine does not get it
 //	refused     the member changes the prompt or the sampling, and chat completions cannot express it
 //
-// A request with a refused member, or with an unknown member in a place where a table is complete, gets
-// an error in the form of its API. The tables are also the documentation: README.md is generated from
-// them.
+// A request with a refused member gets an error in the form of its API. So does a request with an
+// unknown member, if the table is complete. The tables are also the documentation: README.md is
+// generated from them.
 //
 // # Equal messages
 //

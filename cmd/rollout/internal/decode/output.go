@@ -2,7 +2,7 @@ package decode
 
 import "strings"
 
-// An Output is what the model sampled for one call.
+// An Output contains the tokens that the model sampled for one call.
 type Output struct {
 	Prompt, IDs []int32
 	// Stop is the stop string that ended the output, or empty. The content ends before it.

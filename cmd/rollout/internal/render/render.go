@@ -1,5 +1,5 @@
 // Package render renders the prompts of chat completions with a model's tokenizer and chat template, and
-// parses what the model sampled. It is the renderer of the tap's proxy.
+// parses the sampled outputs. It is the renderer of the tap's proxy.
 //
 // # Messages
 //

@@ -21,8 +21,8 @@
 // An empty answer has one message item with an empty text, so that the next request contains the answer.
 //
 // The ids of the items contain the answer's id, such as msg_<answer>_1. Items of different answers
-// become different messages. If the client sends no ids, a new message begins with a message or
-// reasoning after a tool call, a second message, or reasoning after a message.
+// become different messages. If the client sends no ids, these items begin a new message: a message
+// or reasoning after a tool call, a second message, and reasoning after a message.
 //
 // # System messages
 //

@@ -110,7 +110,7 @@ func (p *parser) reasoning(f []field) {
 		}
 		for _, part := range p.readParts(name, value) {
 			if part.kind != textPart {
-				p.refuse(name, "reasoning is a text")
+				p.refuse(name, "reasoning can contain only text")
 			}
 			p.turn.reasoning = append(p.turn.reasoning, part.text)
 		}
