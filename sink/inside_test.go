@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// insideSamples returns samples, every second of which has values from inside its calls.
+// insideSamples returns samples. Every second sample has values from inside its calls.
 func insideSamples(shape tokenize.ExpertShape, n int) []*tokenize.Sample {
 	b := sinktest.NewBuilder(11)
 	all := make([]*tokenize.Sample, n)
@@ -51,7 +51,7 @@ func TestInside(t *testing.T) {
 					}
 					for r, err := range log.Rows(s) {
 						must(t, err)
-						got = append(got, r) // compared after all are read, so shared memory shows
+						got = append(got, r) // compared after all are read, to detect shared memory
 					}
 				}
 				if len(got) != len(samples) {
@@ -85,8 +85,9 @@ func TestInsideRefused(t *testing.T) {
 	}
 }
 
-// TestInsideCost measures what the columns cost in a file without these values, and per token with
-// them. Real routers repeat experts, so random ids are the worst case for the compression.
+// TestInsideCost measures the size of the columns in a file without these values, and their size
+// per token with them. Real routers repeat experts, so random ids are the worst case for the
+// compression.
 func TestInsideCost(t *testing.T) {
 	t.Parallel()
 	size := func(inside bool) (bytes, tokens int64) {

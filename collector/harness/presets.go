@@ -177,7 +177,7 @@ wire_api = "responses"
 			"ANTHROPIC_BASE_URL": "{base_url}",
 			"ANTHROPIC_API_KEY":  "{key}",
 			"ANTHROPIC_MODEL":    "{model}",
-			// The model of a subagent can be one of these.
+			// A subagent can request any of these models.
 			"ANTHROPIC_DEFAULT_HAIKU_MODEL":            "{model}",
 			"ANTHROPIC_DEFAULT_SONNET_MODEL":           "{model}",
 			"ANTHROPIC_DEFAULT_OPUS_MODEL":             "{model}",

@@ -28,7 +28,7 @@ func insideEngine(tb testing.TB, d enginesim.Dialect, experts tokenize.ExpertSha
 	return e
 }
 
-// sameInside compares the values from inside a recorded call with the values of the engine, one by one.
+// sameInside compares the values from inside a recorded call with the engine's values.
 func sameInside(t *testing.T, got *tap.Call, experts tokenize.ExpertShape, masks bool) {
 	t.Helper()
 	all := slices.Concat(got.Prompt, got.Output)
@@ -104,7 +104,8 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// TestInsideGenerate tests the same without sessions: SGLang's own API, whole and streamed.
+// TestInsideGenerate tests the same without sessions, for whole and streamed answers of SGLang's
+// own API.
 func TestInsideGenerate(t *testing.T) {
 	t.Parallel()
 	shape := tokenize.ExpertShape{Layers: 3, TopK: 2, Experts: 128}

@@ -114,7 +114,7 @@ func TestSDKsTranslatedErrors(t *testing.T) {
 				}
 				switch c := add(e); e.said {
 				case "an unknown key":
-					c.Base = r.url + "/r/" + lateKey + "/v1" // of the other tap
+					c.Base = r.url + "/r/" + lateKey + "/v1" // the URL of the other tap
 				case "a sealed session":
 					c.Base = r.url + "/r/" + string(sealed) + "/v1"
 				case "a bad request":
