@@ -24,7 +24,7 @@ cannot() {
   exit 75
 }
 
-# With pyenv, python3.12 is only a name until PYENV_VERSION selects a version.
+# With pyenv, the command python3.12 fails until PYENV_VERSION selects a version.
 python=
 for p in ${ROLLOUT_HARNESS_PYTHON:-python3.12 python3.11 python3 /usr/bin/python3}; do
   python=$(PYENV_VERSION=${p#python} "$p" -c 'import sys, ensurepip, venv
@@ -105,7 +105,7 @@ install_pi() { from_npm pi; command_of "$home/pi/node_modules/.bin/pi"; }
 install_codex() { from_npm codex; command_of "$home/codex/node_modules/.bin/codex"; }
 install_claude-code() {
   from_npm claude-code
-  # As for opencode.
+  # See install_opencode.
   (cd "$home/claude-code/node_modules/@anthropic-ai/claude-code" && "$home/bin/node" install.cjs)
   rm -rf "$home"/claude-code/node_modules/@anthropic-ai/claude-code-linux-*
   command_of "$home/claude-code/node_modules/.bin/claude"

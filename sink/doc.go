@@ -26,7 +26,7 @@
 //	auxiliary  a conversation of the harness with itself, such as a title or a summary
 //
 // parent_chain and parent_step identify the call that started a subagent: the chain of the call, and
-// the element of step_ids that stands for the call. A chain comes after its parent_chain.
+// the call's element of step_ids. A chain comes after its parent_chain.
 //
 // The rows of a sample are in the order of their chains, and a chain can have several rows or none.
 // A sample from a Letta server has only the main chain.
@@ -41,9 +41,9 @@
 // that the row is not a fork and that no part of the row was realigned. In all other columns, null
 // means that the value is unknown or was not set.
 //
-// routed_experts is a binary column: the bytes of tokenize.Experts. Its shape is the pair
-// rollout.routed_experts in the metadata, a JSON object with the dtype and the shape of a token for
-// numpy, and the number of experts. All rows of a dataset have this shape (Config.Experts).
+// routed_experts is a binary column: the bytes of tokenize.Experts. The pair rollout.routed_experts
+// in the metadata describes its shape. It is a JSON object with the dtype and the shape of a token
+// for numpy, and the number of experts. All rows of a dataset have this shape (Config.Experts).
 //
 // policy_version_min and policy_version_max are the lowest and the highest policy version of the
 // sampled tokens in the row. If the version of any sampled token is unknown, both columns are null.

@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// insideSamples returns samples, every second of which has values from inside its calls.
+// insideSamples returns samples. Every second sample has values from inside its calls.
 func insideSamples(shape tokenize.ExpertShape, n int) []*tokenize.Sample {
 	b := sinktest.NewBuilder(11)
 	all := make([]*tokenize.Sample, n)
@@ -26,8 +26,8 @@ func insideSamples(shape tokenize.ExpertShape, n int) []*tokenize.Sample {
 	return all
 }
 
-// TestInside tests that the values from inside the calls come back from a shard of each format, and that
-// Verify checks them.
+// TestInside tests that a shard of each format keeps the values from inside the calls, and that Verify
+// checks them.
 func TestInside(t *testing.T) {
 	t.Parallel()
 	for _, shape := range []tokenize.ExpertShape{{Layers: 3, TopK: 2, Experts: 128}, {Layers: 2, TopK: 8, Experts: 256}} {
@@ -51,7 +51,7 @@ func TestInside(t *testing.T) {
 					}
 					for r, err := range log.Rows(s) {
 						must(t, err)
-						got = append(got, r) // compared after all are read, so shared memory shows
+						got = append(got, r) // compared after all are read, to detect shared memory
 					}
 				}
 				if len(got) != len(samples) {
@@ -72,7 +72,7 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// TestInsideRefused tests that Append refuses routed experts of another shape, in words.
+// TestInsideRefused tests the error of Append for routed experts of another shape.
 func TestInsideRefused(t *testing.T) {
 	t.Parallel()
 	shape := tokenize.ExpertShape{Layers: 3, TopK: 2, Experts: 128}
@@ -85,8 +85,9 @@ func TestInsideRefused(t *testing.T) {
 	}
 }
 
-// TestInsideCost measures what the columns cost in a file without these values, and per token with
-// them. Real routers repeat experts, so random ids are the worst case for the compression.
+// TestInsideCost measures the size of the columns in a file without these values, and their size
+// per token with them. Real routers repeat experts, so random ids are the worst case for the
+// compression.
 func TestInsideCost(t *testing.T) {
 	t.Parallel()
 	size := func(inside bool) (bytes, tokens int64) {

@@ -14,7 +14,7 @@ import (
 // shards with another schema version.
 const SchemaVersion = 1
 
-// ExpertsKey is the key of the pair that describes the column routed_experts.
+// ExpertsKey is the key of the metadata pair that describes the column routed_experts.
 const ExpertsKey = "rollout.routed_experts"
 
 // Metadata keys that the package itself writes into each shard.
@@ -25,7 +25,7 @@ const (
 	metaExperts       = ExpertsKey
 )
 
-// expertsMeta describes the column routed_experts in the words of numpy:
+// expertsMeta describes the column routed_experts for numpy:
 //
 //	np.frombuffer(value, dtype).reshape(-1, *shape)
 func expertsMeta(s tokenize.ExpertShape) string {
@@ -123,8 +123,8 @@ type StoredRow struct {
 	Chain     int32  `parquet:"chain" read:"facts"`
 	ChainKind string `parquet:"chain_kind,dict" read:"facts"`
 	// ParentChain and ParentStep identify the call that started the conversation of a subagent: a
-	// conversation of the sample, and the element of StepIDs that the call has in a row of that
-	// conversation. The call can be missing from the rows. Both are nil if the call is not proven.
+	// conversation of the sample, and the call's element of StepIDs in a row of that conversation.
+	// The call can be missing from the rows. Both are nil if the call is not proven.
 	ParentChain *int32 `parquet:"parent_chain,optional" read:"facts"`
 	ParentStep  *int32 `parquet:"parent_step,optional" read:"facts"`
 

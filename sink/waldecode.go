@@ -76,7 +76,7 @@ func (d *sampleDecoder) row() (r tokenize.Row) {
 	return r
 }
 
-// inside is the inverse of appendInside.
+// inside decodes what appendInside wrote.
 func (d *sampleDecoder) inside(r *tokenize.Row) {
 	if d.Byte() == 0 {
 		return

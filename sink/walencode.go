@@ -108,7 +108,8 @@ func (e *sampleEncoder) appendRow(b []byte, r *tokenize.Row) []byte {
 	return appendTexts(appendTexts(b, r.FinishReasons), r.StepIDs)
 }
 
-// appendInside appends the values from inside the calls as a pointer: most rows have none.
+// appendInside appends the values from inside the calls in the form of a pointer, because most rows
+// have none.
 func appendInside(b []byte, r *tokenize.Row) []byte {
 	s := r.Experts.Shape
 	if r.WeightVersions == nil && r.WeightVersionEnds == nil && s == (tokenize.ExpertShape{}) && r.Experts.IDs == nil && r.SamplingMask == nil && r.MaskLengths == nil {

@@ -91,7 +91,7 @@ const (
 type Parent struct {
 	// Chain is the chain of the call. It is less than the number of the chain that the call started.
 	Chain int32
-	// Step is the StepID of the call, which is a number from 1.
+	// Step is the StepID of the call as a number, at least 1.
 	Step int32
 }
 

@@ -34,9 +34,10 @@
 //
 // A value is in a row only if the engine returned it for this token after exactly the tokens before
 // it. Each call also returns the experts of its prompt. A token has the experts of the first call in
-// its row that has them. For a sampled token this is the call that sampled it, except for the last one
-// of an output: the engine computes it in the next call. All other tokens have a filler: expert -1,
-// the empty name, and a mask of length 0. Values of another shape are an error and never padded.
+// its row that has them. For a sampled token, this is the call that sampled it. The last token of an
+// output is an exception, because the engine computes it in the next call. All other tokens have a
+// filler: expert -1, the empty name, and a mask of length 0. Values of another shape are an error.
+// They are never padded.
 //
 // # From calls to rows
 //

@@ -11,7 +11,7 @@ import (
 )
 
 // Inside selects the values from inside the calls that rows keep. The zero value keeps none of them,
-// because most trainers do not use them and they take much space.
+// because most trainers do not use them and they need a lot of space.
 type Inside struct {
 	// WeightVersions keeps the names of the weight versions (Row.WeightVersions).
 	WeightVersions bool
@@ -22,11 +22,11 @@ type Inside struct {
 }
 
 // An ExpertShape is the shape of a model's routed experts: in each of Layers layers, the router sends
-// a token to TopK of Experts experts. The engine's answer decides whether layers without a router
-// count: the values of the engine must have exactly this shape.
+// a token to TopK of Experts experts. It depends on the engine whether layers without a router count:
+// the engine's values must have exactly this shape.
 type ExpertShape struct{ Layers, TopK, Experts int }
 
-// maxExperts is the greatest number of experts for which an id fits in an int16.
+// maxExperts is the maximum number of experts whose ids fit in an int16.
 const maxExperts = math.MaxInt16 + 1
 
 // maxExpertIDs limits the number of ids of one token.
@@ -178,7 +178,8 @@ func checkMask(mask, lengths, ids []int32) error {
 }
 
 // appendInside appends the values from inside call c. The output of c begins at token lo of the row,
-// which begins with the whole prompt of c. The values end before the end of the row until endInside.
+// which begins with the whole prompt of c. Until endInside, the values can end before the end of the
+// row.
 func (r *Row) appendInside(c *Call, lo int, keep Inside) {
 	if keep.WeightVersions {
 		for _, s := range outputSpans(c.WeightVersion, c.WeightSpans, len(c.OutputIDs)) {
@@ -187,7 +188,7 @@ func (r *Row) appendInside(c *Call, lo int, keep Inside) {
 		}
 	}
 	// The first call that has a value for a token decides: the call that sampled the token or, for the
-	// last token of an output, the next one.
+	// last token of an output, the next call.
 	if known := r.Experts.Tokens(); keep.Experts != (ExpertShape{}) && c.Experts.Tokens() > known {
 		r.Experts.Shape = keep.Experts
 		r.Experts.IDs = append(r.Experts.IDs, c.Experts.IDs[known*keep.Experts.TokenBytes():]...)
@@ -236,7 +237,7 @@ func (r *Row) trimInside(n int) {
 	}
 }
 
-// endInside fills the values of the tokens at the end of the row that have none.
+// endInside appends fillers for the tokens at the end of the row that have no values.
 func (r *Row) endInside() {
 	n := len(r.InputIDs)
 	if slices.ContainsFunc(r.WeightVersions, func(v string) bool { return v != "" }) {

@@ -24,8 +24,8 @@ func TestParseExpertShape(t *testing.T) {
 	}
 }
 
-// insideCalls returns random calls in which every value from inside a call depends only on the token's
-// position and the call, and what the rows of these calls must contain.
+// insideCalls returns random calls and the values that their rows must contain. In these calls, each
+// value from inside a call depends only on the token's position and the call.
 type insideCalls struct {
 	rng   *rand.Rand
 	shape tokenize.ExpertShape
@@ -175,7 +175,7 @@ func perToken(names []string, ends []int32, n int) []string {
 	return out
 }
 
-// TestAlignInsideShape checks that values that do not fit are an error in words, and never filled up.
+// TestAlignInsideShape checks that values of the wrong shape are an error, and are never padded.
 func TestAlignInsideShape(t *testing.T) {
 	t.Parallel()
 	shape := tokenize.ExpertShape{Layers: 2, TopK: 1, Experts: 4}

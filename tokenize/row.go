@@ -61,7 +61,7 @@ type Row struct {
 	Chain     int32
 	ChainKind ChainKind
 
-	// Parent is the field of the row's calls. It is zero unless ChainKind is ChainSubagent.
+	// Parent is Call.Parent of the row's calls. It is zero unless ChainKind is ChainSubagent.
 	Parent Parent
 
 	// SegmentIndex is the index of the row among the SegmentCount rows of its sample.

@@ -98,7 +98,7 @@ error contains no request or answer bodies.`,
 	f.DurationVar(&o.spoolAge, "spool-age", 24*time.Hour, "keep each call for this `DURATION`")
 	f.StringArrayVar(&o.set, "set", nil, "override a sampling parameter, `NAME=VALUE`; repeatable")
 	f.BoolVar(&o.askIDs, "ask-ids", false, "request token ids and log-probabilities if the client does not, except in streams of the OpenAI API")
-	f.StringVar(&o.experts, "routed-experts", "", "request and record routed experts of this `SHAPE`, such as 48x8/128, as in output.routed_experts")
+	f.StringVar(&o.experts, "routed-experts", "", "request and record routed experts of this `SHAPE`, such as 48x8/128 (see output.routed_experts)")
 	f.BoolVar(&o.masks, "sampling-mask", false, "request and record sampling masks")
 	f.BoolVar(&o.sessions, "sessions", false, "record sessions: POST /r begins one, and /r/KEY is the base URL of its calls")
 	f.StringVar(&o.access.tokenFile, "token-file", "", "require the token in `FILE` for everything except the calls of a session")

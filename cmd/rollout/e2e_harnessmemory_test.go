@@ -23,9 +23,10 @@ type memoryRun struct {
 	start  map[string]string // the files of the folder agent after its creation
 }
 
-// TestHarnessesMemory runs the commands of configs/letta-memory/README.md with Letta Code. Every call of
-// every session is trained once. The prompts of later sessions contain what the first session wrote to
-// the memory of its own copy, and the next round begins with the memory of the best attempt.
+// TestHarnessesMemory runs the commands of configs/letta-memory/README.md with Letta Code. It checks
+// that every call of every session is trained once. The prompts of later sessions must contain the
+// memory that the first session wrote to its copy. The next round must begin with the memory of the best
+// attempt.
 func TestHarnessesMemory(t *testing.T) {
 	home, selected := os.Getenv("ROLLOUT_HARNESS"), os.Getenv("HARNESSES")
 	if home == "" || selected != "" && !slices.Contains(strings.Fields(selected), "letta-code") {
@@ -89,7 +90,7 @@ func (m *memoryRun) runPage(t *testing.T) {
 // the seed of their session.
 func (m *memoryRun) checkRows(t *testing.T, got *readBack) map[string]int {
 	t.Helper()
-	calls, seeds := map[string]enginesim.Call{}, map[string]bool{} // by context: it contains the attempt's folder
+	calls, seeds := map[string]enginesim.Call{}, map[string]bool{} // by context, which contains the attempt's folder
 	for _, c := range m.engine.Calls() {
 		calls[contextOf(c.InputIDs, c.OutputIDs)] = c
 	}
@@ -123,8 +124,8 @@ func (m *memoryRun) checkRows(t *testing.T, got *readBack) map[string]int {
 	return mains
 }
 
-// checkMemory checks which prompts contain the note, and where the memory of each attempt of the first
-// round comes from.
+// checkMemory checks which prompts contain the note, and that the memory of each attempt of the first
+// round is a copy.
 func (m *memoryRun) checkMemory(t *testing.T) {
 	t.Helper()
 	const note = "The answer is 57."

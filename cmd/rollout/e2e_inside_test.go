@@ -17,7 +17,8 @@ import (
 )
 
 // A collection of agents with subagents stores the values from inside their calls. Every value in every
-// row is the engine's value for this token after exactly these tokens, and Python reads the same.
+// row must be the engine's value for this token after exactly these tokens. Python must read the same
+// values.
 func TestInside(t *testing.T) {
 	t.Parallel()
 	shape := tokenize.ExpertShape{Layers: 4, TopK: 2, Experts: 64}

@@ -66,7 +66,7 @@ func TestHarnesses(t *testing.T) {
 	path := os.Getenv("PATH")
 	table := readTable(t)
 	for i, name := range names {
-		// A library is imported by the python3 of its environment.
+		// The python3 of a library's environment can import the library.
 		t.Setenv("PATH", strings.Join([]string{filepath.Join(home, name, "bin"), filepath.Join(home, "bin"), path}, string(os.PathListSeparator)))
 		for k, dialect := range selected {
 			for _, continuity := range []bool{false, true} {

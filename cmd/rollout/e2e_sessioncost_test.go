@@ -33,7 +33,7 @@ func benchTap(b *testing.B) (pid int, tap, engine string) {
 	if _, cfg.Template, err = enginesim.SmallModel(); err != nil {
 		b.Fatal(err)
 	}
-	cfg.Tokenizer = bpetest.Tokenizer(b, "qwen3") // with it, a call has as many tokens as in real use
+	cfg.Tokenizer = bpetest.Tokenizer(b, "qwen3") // so that a call has as many tokens as in real use
 	e, err := enginesim.New(cfg)
 	if err != nil {
 		b.Fatal(err)
@@ -105,15 +105,15 @@ func beginSession(b *testing.B, tap string) (url string) {
 	return tap + "/r/" + begun.Key
 }
 
-// apis contains the APIs of a session, each with its path and a form of a request.
+// apis contains the path and a request template for each API of a session.
 var apis = []struct{ name, path, form string }{
 	{"chat", "/v1/chat/completions", `{"model":"policy","stream":%t,"messages":%s}`},
 	{"responses", "/v1/responses", `{"model":"policy","stream":%t,"input":%s}`},
 	{"messages", "/v1/messages", `{"model":"policy","max_tokens":32000,"stream":%t,"messages":%s}`},
 }
 
-// apiBody is a request in the given form with 21 messages of about size bytes together. The marker is in
-// the last message.
+// apiBody returns a request in the given form, with 21 messages and a total size of about size bytes.
+// The marker is in the last message.
 func apiBody(form string, size int, stream bool, marker string) []byte {
 	text := strings.Repeat("The quick brown fox jumps over the lazy dog. ", max(1, size/45/20))
 	messages := []byte("[")
@@ -140,10 +140,10 @@ func engineAnswer(b *testing.B, engine string, body []byte) (answer []byte, toke
 	return answer, got.Usage.Total
 }
 
-// BenchmarkSessionTap measures a process of rollout tap --sessions, for each API: its CPU time per call and
-// per KB of the request and the engine's answer, the time that it adds to the first byte of a stream of
-// chat completions, and its memory per open session with 20,000 tokens. Use -benchtime 1000x for 1,000
-// open sessions.
+// BenchmarkSessionTap measures a process of rollout tap --sessions. For each API, it measures the CPU time
+// per call, and per KB of the request and the engine's answer. It also measures the time that the tap adds
+// to the first byte of a stream of chat completions, and the memory per open session with 20,000 tokens.
+// Use -benchtime 1000x for 1,000 open sessions.
 func BenchmarkSessionTap(b *testing.B) {
 	const marker = "[script:length]"
 	chat := apis[0]

@@ -24,7 +24,7 @@ type Preset struct {
 	Output string
 }
 
-// The programs of the agent libraries that have no command.
+// The programs for the agent libraries, which have no command.
 var (
 	//go:embed presets/openai-agents.py
 	openaiAgents string
@@ -38,8 +38,8 @@ var (
 
 const python = "python3"
 
-// library returns the preset of a library whose program is a Python file. The python3 in PATH must be
-// able to import the library.
+// library returns the preset for a library. The program is a Python file, and the python3 in PATH
+// must be able to import the library.
 func library(name, packages, program string, env map[string]string) Preset {
 	return Preset{
 		Name: name, Install: "pip install " + packages,
@@ -177,7 +177,7 @@ wire_api = "responses"
 			"ANTHROPIC_BASE_URL": "{base_url}",
 			"ANTHROPIC_API_KEY":  "{key}",
 			"ANTHROPIC_MODEL":    "{model}",
-			// The model of a subagent can be one of these.
+			// A subagent can request any of these models.
 			"ANTHROPIC_DEFAULT_HAIKU_MODEL":            "{model}",
 			"ANTHROPIC_DEFAULT_SONNET_MODEL":           "{model}",
 			"ANTHROPIC_DEFAULT_OPUS_MODEL":             "{model}",

@@ -54,7 +54,7 @@ type Chain struct {
 	// that both have in common. Otherwise From is -1.
 	From int
 	// Parent is the index in Rollout.Calls of the call that started the subagent. It is -1 if the
-	// call is not proven, or if the chain is not the chain of a subagent or forked.
+	// call is not proven, if the chain forked, or if the chain does not belong to a subagent.
 	Parent int
 }
 

@@ -67,37 +67,39 @@
 //
 // # Which call started a subagent
 //
-// The chain of a subagent has a parent (Chain.Parent) if a result proves it. The proof is a request of
-// which all of these are true:
+// The chain of a subagent has a parent (Chain.Parent) if a request proves it. A request is proof if
+// all of these are true:
 //
-//   - It contains an answer with a tool call, and directly after it the result of this call, by its id.
-//     No other call has an equal answer in this place.
+//   - It contains an answer with a tool call, directly followed by the result of this call. The result
+//     has the id of the call. No other call has an equal answer in this place.
 //   - The result contains the text of an answer of the subagent. The text has at least 32 bytes. If the
-//     result contains answers of other chains, too, none of these chains waited for a tool during all
+//     result also contains answers of other chains, none of these chains waited for a tool during all
 //     calls of the subagent.
 //   - The answer with the tool call ended before the first request of the subagent began. The answer of
 //     the subagent ended before the request with the result began.
-//   - No earlier message and no other answer contains the text, except for equal answers of other chains
-//     if the tool calls have at least as many results with the text as there are such chains.
+//   - No earlier message contains the text. No other answer contains it, except for equal answers of
+//     other chains. In that case, there must be at least as many results with the text as chains with
+//     this answer.
 //
-// If no request is such a proof, the result can have come later, from a tool that waits for agents, or in
-// a user or system message. Then the prompt and the result together are the proof, if all of this is true:
+// If there is no such request, the result can have come later: from a tool that waits for agents, or in a
+// user or system message. Then the prompt and the result together are proof if all of these are true:
 //
-//   - The last user message in the first request of the subagent is a string in the arguments of a tool
-//     call, or its last lines are. The string has at least 32 bytes, and no longer string fits. The
-//     answer with this call is the last one of its conversation that ended before the first request
-//     began, and no other answer had a call with this string by then.
+//   - The last user message in the first request of the subagent, or its last lines, are equal to a
+//     string in the arguments of a tool call. The string has at least 32 bytes, and no longer string
+//     matches. The answer with this call is the last answer of its conversation that ended before the
+//     first request began. No other answer that ended by then has a call with this string.
 //   - A later request of the conversation with the tool call contains the text of an answer of the
-//     subagent, in any message but an answer. The text has at least 32 bytes, and no earlier message
-//     and no other answer contains it.
+//     subagent. The message with the text is not an answer. The text has at least 32 bytes, and no
+//     earlier message and no other answer contains it.
 //
-// The parent is the call that gave the answer with the tool call. It is set only if the proof leads to
-// exactly one call. Each call of the chain must read an earlier answer of the chain, or repeat a request
-// whose answer was not delivered, because otherwise the chain could contain two conversations. Forks and
-// auxiliary chains have no parent. Shorter texts and headers prove nothing.
+// The parent is the model call whose answer contains the tool call. It is set only if the proof
+// identifies exactly one model call. Each call of the chain must read an earlier answer of the chain, or
+// repeat a request whose answer was not delivered. Otherwise, the chain could contain two conversations.
+// Forks and auxiliary chains have no parent. Headers and shorter texts prove nothing.
 //
-// Call.Agent and Call.ParentAgent are hints. They choose between several candidates and between chains
-// with equal answers. A call with another Agent than the chain's ParentAgent does not count.
+// Call.Agent and Call.ParentAgent are hints. They help to choose between several candidates, and
+// between chains with equal answers. A call does not count if its Agent differs from the chain's
+// ParentAgent.
 //
 // # Which answers are trained
 //
@@ -143,7 +145,7 @@
 //	in a chain of another model than the main chain                               auxiliary
 //	in an auxiliary chain, without Config.TrainAuxiliary                          auxiliary
 //	the numbers of ids and log-probabilities differ                               length_mismatch
-//	the values from inside the call do not have its shape                         length_mismatch
+//	the routed experts or sampling masks do not match the call's tokens           length_mismatch
 //	complete, but the ids are missing or their number is not the engine's count   no_ids
 //	proved                                                                        trained
 //	delivered, and the client states that the repeat is a retry of this call      superseded

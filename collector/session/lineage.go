@@ -8,7 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// findStarts sets chain.start: the calls that started subagents. The package comment contains the rules.
+// findStarts sets chain.start, the call that started a subagent, for all chains. The package comment
+// contains the rules.
 func (b *builder) findStarts() {
 	linked := false
 	for _, x := range b.chains {
@@ -29,10 +30,10 @@ func (b *builder) findStarts() {
 	b.startByPrompts()
 }
 
-// link sets chain.linked: all calls of the chain certainly belong to the conversation of its first
-// request. Each call reads an earlier answer of the chain, or repeats a request whose answer was not
-// delivered and that no other chain contains. Any other call could belong to a conversation with the
-// same messages, or with a rewritten history.
+// link sets chain.linked if all calls of the chain certainly belong to the conversation of its first
+// request. Each call must read an earlier answer of the chain, or repeat a request whose answer was
+// not delivered and that no other chain contains. Any other call could belong to another
+// conversation with the same messages, or with a rewritten history.
 func (b *builder) link(x *chain) {
 	linked, repeated := map[*call]bool{x.first(): true}, int32(-1)
 	elsewhere := func(d *call) bool { return d.chain != x }
@@ -94,8 +95,9 @@ func (b *builder) readResults(r *call) {
 	}
 }
 
-// apart returns those texts of a result whose agents the agents of the other texts cannot have started. A
-// result can contain the texts of an agent and of another agent that the first one started.
+// apart returns the quotes of a result whose agents cannot have been started by the agents of the other
+// quotes. A result can contain the text of an agent, and the text of another agent that the first agent
+// started.
 func apart(quotes []*quote) (own []*quote) {
 	if len(quotes) <= 1 {
 		return quotes
@@ -116,8 +118,8 @@ func apart(quotes []*quote) (own []*quote) {
 	return own
 }
 
-// during reports whether y waited for the result of a tool all the time from the first request of x to its
-// last answer.
+// during reports whether y waited for a tool result from the first request of x until the last answer of
+// x.
 func (x *chain) during(y *chain) bool {
 	began, _ := slices.BinarySearchFunc(y.calls, x.first().began, func(d *call, at int64) int { return cmp.Compare(d.began, at) })
 	if x == y || began == 0 {
@@ -128,21 +130,21 @@ func (x *chain) during(y *chain) bool {
 	return d.before(x.first()) && d.answer.called() && (began == len(y.calls) || last.before(y.calls[began]))
 }
 
-// addStart makes a a candidate for the start of the chains whose answer is q. The request r contains q
-// in so many results of a's tool calls.
+// addStart adds a to the candidates of the chains whose answer is q. results is the number of results
+// of a's tool calls in the request r that contain q.
 //
-// Each result carries the answer of one chain at most. So there must not be more chains with this
-// answer than results, and no other answer that contains q. If there are more chains, the chains
-// whose agent was started by another agent than a's do not count.
+// Each result contains the answer of at most one chain. So there must be at least as many results
+// as chains with this answer, and no other answer that contains q. If there are more chains, a
+// chain does not count if its headers do not name a's agent as the parent.
 func (q *quote) addStart(a, r *call, results int) {
 	if q.within <= r.began {
 		return
 	}
-	first := map[*chain]*call{} // the first call with this answer by its chain
-	rivals := 0                 // the chains that can be a's
+	first := map[*chain]*call{} // by chain: its first call with this answer
+	rivals := 0                 // the number of chains that a can have started
 	for _, c := range q.calls {
 		if !c.before(r) {
-			break // q.calls is in the order of their ends
+			break // the calls after c ended even later
 		}
 		if first[c.chain] != nil {
 			continue
@@ -166,23 +168,23 @@ func (q *quote) addStart(a, r *call, results int) {
 	}
 }
 
-// maxRivals limits the time for very many equal answers.
+// maxRivals limits the cost if many answers are equal.
 const maxRivals = 64
 
-// contradicts reports whether the headers name the agent of a, and another agent as the parent.
+// contradicts reports whether the headers name an agent other than a's as the parent of x.
 func (x *chain) contradicts(a *call) bool {
 	parent := x.first().ParentAgent
 	return parent != "" && a.Agent != "" && parent != a.Agent
 }
 
-// startedElsewhere reports whether the headers, if the chain has them, do not name the agent of a as the
-// parent. It is used only to choose between several candidates, because some programs do not name their
-// main agent.
+// startedElsewhere reports whether the chain has headers that do not name a's agent as the parent. It is
+// used only to choose between several candidates, because some programs do not name their main agent.
 func (x *chain) startedElsewhere(a *call) bool {
 	return x.first().Agent != "" && x.first().ParentAgent != a.Agent
 }
 
-// chooseStart sets x.start if there is one candidate, or if the headers exclude all others.
+// chooseStart sets x.start if there is one candidate, or if the headers exclude all candidates but
+// one.
 func (x *chain) chooseStart() {
 	all, named := map[*call]bool{}, map[*call]bool{}
 	for _, a := range x.starts {
@@ -200,7 +202,7 @@ func (x *chain) chooseStart() {
 	}
 }
 
-// parent returns the start of the chain in the form of the rows.
+// parent returns the start of the chain in the form that rows contain.
 func (x *chain) parent() tokenize.Parent {
 	if x.start == nil || x.start.Number < 1 || x.start.Number > math.MaxInt32 {
 		return tokenize.Parent{}

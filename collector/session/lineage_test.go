@@ -16,8 +16,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A family is a harness with a random tree of agents that run at the same time. It knows which call
-// started each agent.
+// A family is a harness with a random tree of agents that run at the same time. It records which
+// call started each agent.
 type family struct {
 	*harness
 	r      *rand.Rand
@@ -39,7 +39,7 @@ type relative struct {
 	sent    int       // the number of messages that were sent
 	slot    int       // the place of its result among up.results
 	later   bool      // the text arrives in a user message, or in the result of a later call
-	turns   int       // to go
+	turns   int       // the number of remaining turns
 	open    *pending
 	results []msg // of the last answer
 	missing int   // the number of results that are not known yet
@@ -88,7 +88,7 @@ func (f *family) request(a *relative) {
 	}
 }
 
-// text returns a new long text, or, if texts repeat, sometimes an old or a short one.
+// text returns a new long text. If texts repeat, it sometimes returns an old or a short text.
 func (f *family) words(what string, size int) string {
 	f.serial++
 	text := fmt.Sprintf("%s %d: %s", what, f.serial, strings.Repeat("words ", size))
@@ -244,8 +244,8 @@ func (f *family) log() string {
 	return b.String()
 }
 
-// TestRandomFamilies checks that no agent has a wrong parent, and that each agent has one if the result
-// of a tool call contains its new text. ROLLOUT_SEED repeats an earlier test.
+// TestRandomFamilies checks that no agent has a wrong parent. An agent must have a parent if the
+// result of a tool call contains its new text. ROLLOUT_SEED repeats an earlier run.
 func TestRandomFamilies(t *testing.T) {
 	t.Parallel()
 	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("ROLLOUT_SEED"), strconv.FormatInt(time.Now().UnixNano(), 10)), 10, 64)

@@ -199,7 +199,7 @@ func parseMessage(raw json.RawMessage) message {
 	m.ids = true
 	for _, c := range in.ToolCalls {
 		written := string(c.Function.Arguments)
-		_ = json.Unmarshal(c.Function.Arguments, &written) // usually, they are a string
+		_ = json.Unmarshal(c.Function.Arguments, &written) // usually a JSON string
 		u := toolUse{c.ID, c.Function.Name, argumentsText(written), written}
 		m.uses = append(m.uses, u)
 		m.ids = m.ids && u.id != ""

@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/session"
 )
 
-// TestParents has one case for each proof, and for each missing proof, of the call that started a
-// subagent. want contains the number of the call, or 0, for each subagent.
+// TestParents has one case for each proof of the call that started a subagent, and for each missing
+// proof. For each subagent, want contains the number of the call, or 0.
 func TestParents(t *testing.T) {
 	t.Parallel()
 	const one, two = "The bug is in the second loop of main.go.", "The tests are in main_test.go, in the last part."
@@ -23,8 +23,8 @@ func TestParents(t *testing.T) {
 	named := func(agent, parent string) change {
 		return func(c *session.Call) { c.Agent, c.ParentAgent = agent, parent }
 	}
-	// nested runs two agents. The second starts in the conversation of the first. The changes are made to
-	// the calls of the main agent and of the second.
+	// nested runs two agents. The first agent starts the second. The changes apply to the calls of the
+	// main agent and of the second agent.
 	nested := func(inner, outer string, changes ...change) func(h *harness) {
 		return func(h *harness) {
 			m := h.mainConv()

@@ -38,7 +38,7 @@ func (b *builder) prompt(x *chain) string {
 	return ""
 }
 
-// newPromptSearch searches for the strings in the arguments of tool calls.
+// newPromptSearch returns a search for the strings in the arguments of tool calls.
 func newPromptSearch(calls []*call) *quoteSearch {
 	byText := map[string]*quote{}
 	for _, c := range calls {
@@ -65,8 +65,8 @@ func newPromptSearch(calls []*call) *quoteSearch {
 }
 
 // prompted returns the only call that can have started the chain: a string in the arguments of its tool
-// calls is the end of the prompt. It returns nil if there is none, or if there are several. If
-// several strings are the end of the prompt, the longest counts, because the others are parts of it.
+// calls is the end of the prompt. It returns nil if no call or more than one call qualifies. If several
+// strings are the end of the prompt, only the longest counts, because the others are parts of it.
 func (x *chain) prompted(found []*quote, prompt string) (a *call) {
 	var longest *quote
 	for _, q := range found {
@@ -103,14 +103,15 @@ func (x *chain) lastBefore(c *call) *call {
 	return nil
 }
 
-// endsWith reports whether the last lines of a prompt are a text. Harnesses put reminders before it.
+// endsWith reports whether the last lines of a prompt are text. Harnesses can insert reminders
+// before the text.
 func endsWith(prompt, text string) bool {
 	before, found := strings.CutSuffix(prompt, text)
 	return found && (before == "" || strings.HasSuffix(before, "\n"))
 }
 
-// returned returns the pairs of chains of which the second received the text of an answer of the first, in
-// the result of a tool, or in a user or system message. No earlier message and no other answer contains this text.
+// returned returns pairs of chains. The second chain received the text of an answer of the first chain, in a
+// tool result or in a user or system message. No earlier message and no other answer contains this text.
 func (b *builder) returned() map[[2]*chain]bool {
 	pairs := map[[2]*chain]bool{}
 	for _, r := range b.calls {

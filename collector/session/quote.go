@@ -113,7 +113,7 @@ func searchFor(byText map[string]*quote) *quoteSearch {
 
 // setWithin sets quote.within.
 func (s *quoteSearch) setWithin(calls []*call) {
-	ended := [2]map[string]int64{{}, {}} // when the first answer with a text ended, and with the arguments of a tool call
+	ended := [2]map[string]int64{{}, {}} // by text: when the first answer with this text ended, and the first one with these arguments
 	add := func(ended map[string]int64, text string, at int64) {
 		if old, ok := ended[text]; !ok || at < old {
 			ended[text] = at

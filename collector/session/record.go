@@ -78,8 +78,9 @@ type Call struct {
 	// client had sent them in another form (proxy.Config.Continuity). Messages contains what the
 	// client sent.
 	Spliced bool
-	// Agent and ParentAgent identify the agent that sent the request, and the agent that started this
-	// agent, if the client's headers name them. They are hashes of the names. Otherwise they are "".
+	// Agent identifies the agent that sent the request, and ParentAgent the agent that started it.
+	// They are hashes of the names in the client's headers, or "" if the headers do not name an
+	// agent.
 	Agent, ParentAgent string
 	// Model is the engine's name for the model that answered, such as a LoRA adapter, or "" for
 	// Head.Model.
@@ -94,8 +95,8 @@ type Call struct {
 // length.
 const UnreadOverflow = "context_overflow"
 
-// UnreadExperts and UnreadMask mean that the routed experts or the sampling masks in an answer do not
-// have the configured shape, or do not belong to the call's tokens.
+// UnreadExperts means that the routed experts in an answer do not have the configured shape, or do
+// not belong to the call's tokens. UnreadMask means that the sampling masks do not belong to them.
 const (
 	UnreadExperts = "routed_experts"
 	UnreadMask    = "sampling_mask"

@@ -99,7 +99,7 @@ func (c *call) note(reason tokenize.Reason) string {
 	case reason == tokenize.ReasonAuxiliary:
 		why = "belongs to an auxiliary conversation"
 	case c.Unread == UnreadExperts:
-		why = fmt.Sprintf("has routed experts that are not %d tokens in the shape of output.routed_experts", len(c.Prompt)+len(c.Output)-1)
+		why = fmt.Sprintf("does not have routed experts for %d tokens in the shape of output.routed_experts", len(c.Prompt)+len(c.Output)-1)
 	case c.Unread == UnreadMask:
 		why = fmt.Sprintf("has sampling masks that do not belong to its %d sampled tokens", len(c.Output))
 	case reason == tokenize.ReasonLengthMismatch:

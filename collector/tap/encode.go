@@ -212,7 +212,7 @@ func appendAsked(b []byte, asked, prompt []int32) []byte {
 	return appendIDs(b, asked[front:len(asked)-back])
 }
 
-// appendInside appends the values from inside a call. Most calls have none, and then no bytes.
+// appendInside appends the values from inside a call. Most calls have none, and add no bytes.
 func appendInside(b []byte, c *Call) []byte {
 	if c.Experts.IDs == nil && c.MaskLengths == nil {
 		return b

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Creates a folder with an agent of Letta Code whose memory is empty. Calls no model.
+# Creates a folder with a Letta Code agent whose memory is empty. Does not call a model.
 #
 # usage: sh create.sh FOLDER
 set -eu

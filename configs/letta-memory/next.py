@@ -1,4 +1,4 @@
-"""Makes a folder for the next round. It contains the agent as the best attempt of a run left it.
+"""Create a folder for the next round, with the agent of the best attempt of a run.
 
 usage: python3 next.py RUN ATTEMPTS FOLDER
 """

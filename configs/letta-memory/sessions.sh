@@ -10,7 +10,7 @@ while message=$(printenv "SESSION_$n"); do
   n=$((n + 1))
 done
 session() { letta -p --backend local --agent "$agent" --new --yolo; }
-# The last session also runs if an earlier one fails, for example at the token limit.
+# The last session runs even if an earlier one fails, for example at the token limit.
 for message; do
   printf '%s\n' "$message" | session || status=$?
 done

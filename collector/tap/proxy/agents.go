@@ -6,8 +6,9 @@ import (
 	"net/http"
 )
 
-// agentHeaders contains the headers in which programs name the agent that sends a request, and the
-// agent that started it: Codex, Claude Code and opencode. The main agent of Claude Code has no name.
+// agentHeaders contains the headers that name the agent that sends a request, and the agent that
+// started it. The rows are for Codex, Claude Code and opencode. The main agent of Claude Code has no
+// name.
 var agentHeaders = [...][2]string{
 	{"Thread-Id", "X-Codex-Parent-Thread-Id"},
 	{"X-Claude-Code-Agent-Id", "X-Claude-Code-Parent-Agent-Id"},
@@ -24,8 +25,8 @@ func agentsOf(h http.Header) (agent, parent string) {
 	return "", ""
 }
 
-// hashOf returns a short hash of a header. A client can put a secret into a header, so that the session
-// must not contain the header itself.
+// hashOf returns a short hash of a header. A header can contain a secret, so the session must not
+// contain the header itself.
 func hashOf(value string) string {
 	if value == "" {
 		return ""

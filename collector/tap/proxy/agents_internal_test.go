@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestAgentsOf checks the headers of each program. The values are hashed.
+// TestAgentsOf checks the headers of each program, whose values are hashed.
 func TestAgentsOf(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -289,7 +289,7 @@ func word(s *tokenize.Scanner) (string, error) {
 	return "", s.Skip()
 }
 
-// stopped parses what ended the output: a token id or a stop string.
+// stopped parses the token id or the stop string that ended the output.
 func (a *answer) stopped(s *tokenize.Scanner) (err error) {
 	if s.Next() == '"' {
 		a.matched = -1

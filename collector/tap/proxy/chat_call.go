@@ -18,8 +18,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/translate"
 )
 
-// A chatCall is a chat completion in a session, or a request that is translated into one. Sessions in the
-// package comment lists the methods in the order of their calls.
+// A chatCall is a chat completion in a session, or a request that is translated into one. The section
+// Sessions of the package comment lists the methods in the order in which they are called.
 type chatCall struct {
 	p         *Proxy
 	w         http.ResponseWriter

@@ -62,8 +62,8 @@ type Config struct {
 	// are forwarded unchanged.
 	Continuity bool
 	// Renderer renders the prompts of sessions, and parses the outputs. The engines then get token ids (see
-	// Rendered prompts in the package comment). By default, the engines render the prompts. It cannot be used
-	// with Inside.Experts or Inside.SamplingMask.
+	// Rendered prompts in the package comment). By default, the engines render the prompts. A Renderer cannot
+	// be used with Inside.Experts or Inside.SamplingMask.
 	Renderer Renderer
 	// Token guards all paths except /healthz and the paths of sessions. A client sends it as
 	// Authorization: Bearer TOKEN or as X-Api-Key, and the proxy does not forward it. By default,

@@ -174,16 +174,17 @@
 //
 // # Rendered prompts
 //
-// If Config.Renderer is set, the engines do not render the prompts of sessions. A call becomes a request with
-// token ids, and always asks for a whole answer (rendered.go):
+// If Config.Renderer is set, the engines do not render the prompts of sessions. The proxy sends each call as
+// a request with token ids, which asks for a whole answer (rendered.go):
 //
 //	SGLang      POST /generate            input_ids, sampling_params, return_logprob
 //	otherwise   POST /v1/completions      prompt, the sampling parameters, logprobs, return_token_ids
 //
-// renderedMembers lists the members of a chat completion that such a request can carry. The call is refused
-// if it has another member. The Renderer parses the sampled ids, and the proxy makes a chat completion with the
-// same ids of its message. Everything else is as in Sessions. The recorded prompt is what the engine states,
-// or the rendered prompt. In both cases its length must be the engine's token count.
+// renderedMembers lists the members of a chat completion that the proxy supports in this case. A call with
+// any other member is refused. The Renderer parses the sampled ids into a message. From this message and the
+// ids, the proxy makes a chat completion. Everything else is as in Sessions. The recorded prompt is the
+// prompt that the engine returns, or otherwise the rendered prompt. Its length must be equal to the engine's
+// token count.
 //
 // # Continuity
 //
@@ -227,11 +228,11 @@
 //
 // # Translated calls
 //
-// A request in another API becomes a chat completion (package collector/tap/translate) before the proxy
-// does anything else with it. The record contains the messages of the chat completion, and Dialect is the
-// name of the API. The engine is always asked for a whole answer. If the client wants a stream, the proxy
-// makes it from the whole answer, as in the last row above. While the client waits, it gets events of its
-// API instead of comments. Errors have the form of the API.
+// The proxy first translates a request in another API into a chat completion (package
+// collector/tap/translate). The record contains the messages of the chat completion, and Dialect is the
+// name of the API. The proxy always asks the engine for a whole answer. If the client wants a stream, the
+// proxy makes it from the whole answer, as in the last row of the table in Sessions. While the client
+// waits, it gets events of its API instead of comments. Errors have the form of the API.
 //
 // # To add a dialect
 //
@@ -267,8 +268,8 @@
 // 500 KB (TestGateSessionAllocations), and 2.6 ms of CPU time (BenchmarkSessionCall). This includes the
 // store.
 //
-// A translated call with a request of 40 KB and an answer of 104 KB from the engine takes 283 to 372
-// allocations and 328 to 445 KB (TestGateTranslatedAllocations). The same chat completion takes 209
-// allocations and 359 KB, because its answer is copied without the ids. About a tenth of the CPU time of
-// a translated call is the translation (BenchmarkTranslatedCall).
+// If a translated call has a request of 40 KB and an answer of 104 KB from the engine, it takes 283
+// to 372 allocations and 328 to 445 KB (TestGateTranslatedAllocations). The same chat completion
+// takes 209 allocations and 359 KB, because its answer is copied without the ids. The translation
+// takes about a tenth of the CPU time of a translated call (BenchmarkTranslatedCall).
 package proxy

@@ -49,7 +49,7 @@ func insideAsks(i tokenize.Inside) (asks []ask) {
 	return asks
 }
 
-// A noIDsError is ErrNoIDs for an engine that does not return something else for which the tap asks.
+// A noIDsError is ErrNoIDs for an engine that does not return another requested value.
 type noIDsError string
 
 func (e noIDsError) Error() string        { return string(e) }
@@ -60,7 +60,7 @@ const (
 	errNoMasks   noIDsError = "the engine returns no sampling masks for chat completions; use a version of SGLang with return_sampling_mask"
 )
 
-// lacks returns an error if the call, a successful trial, lacks a value for which the tap asked.
+// lacks returns an error if c, the call of a successful trial, lacks a requested value.
 func lacks(i tokenize.Inside, c *tap.Call) error {
 	switch {
 	case i.Experts != (tokenize.ExpertShape{}) && c.Experts.IDs == nil:
@@ -94,7 +94,7 @@ func (a *answer) masks(s *tokenize.Scanner) error {
 	return s.Array(func(int) error {
 		before := len(a.mask)
 		if s.Next() != '[' {
-			a.maskLengths = append(a.maskLengths, -1) // not a mask, so the call does not fit
+			a.maskLengths = append(a.maskLengths, -1) // not a mask, so masksFit returns false
 			return s.Skip()
 		}
 		var err error
@@ -104,8 +104,8 @@ func (a *answer) masks(s *tokenize.Scanner) error {
 	})
 }
 
-// fillInside copies the values from inside the call into c, which has its tokens. If they do not belong
-// to exactly these tokens, fillInside returns the reason why the call is not usable.
+// fillInside copies the values from inside the call into c, which already has the tokens. If they do
+// not belong to exactly these tokens, fillInside returns the reason why the call is not usable.
 func (a *answer) fillInside(c *tap.Call) (unread string) {
 	tokens := len(c.Prompt) + len(c.Output) - 1
 	switch {
@@ -118,7 +118,7 @@ func (a *answer) fillInside(c *tap.Call) (unread string) {
 	return ""
 }
 
-// masksFit reports whether there is a mask for each id, which contains the id.
+// masksFit reports whether each id has a mask that contains the id.
 func masksFit(mask, lengths, ids []int32) bool {
 	if len(lengths) != len(ids) {
 		return false
@@ -163,7 +163,7 @@ func decodeExperts(e *tokenize.Experts, text string) error {
 }
 
 // integer decodes a little-endian integer of the given size. An unsigned value of eight bytes that does
-// not fit is negative, and so not an expert.
+// not fit becomes negative, so it is not a valid expert.
 func integer(b []byte, kind string, size int) int64 {
 	var v uint64
 	for i := range size {

@@ -28,7 +28,7 @@ func insideEngine(tb testing.TB, d enginesim.Dialect, experts tokenize.ExpertSha
 	return e
 }
 
-// sameInside compares the values from inside a recorded call with the values of the engine, one by one.
+// sameInside compares the values from inside a recorded call with the engine's values.
 func sameInside(t *testing.T, got *tap.Call, experts tokenize.ExpertShape, masks bool) {
 	t.Helper()
 	all := slices.Concat(got.Prompt, got.Output)
@@ -57,8 +57,8 @@ func sameInside(t *testing.T, got *tap.Call, experts tokenize.ExpertShape, masks
 	}
 }
 
-// TestInside tests that the tap asks for the values from inside a call, in streams too, records what the
-// engine had, and hides them from a client that did not ask.
+// TestInside tests that the tap requests the values from inside a call, also in streams, and records the
+// engine's values. It hides them from a client that did not request them.
 func TestInside(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -104,7 +104,8 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// TestInsideGenerate tests the same without sessions: SGLang's own API, whole and streamed.
+// TestInsideGenerate tests the same without sessions, for whole and streamed answers of SGLang's
+// own API.
 func TestInsideGenerate(t *testing.T) {
 	t.Parallel()
 	shape := tokenize.ExpertShape{Layers: 3, TopK: 2, Experts: 128}
@@ -129,8 +130,8 @@ func TestInsideGenerate(t *testing.T) {
 	}
 }
 
-// TestInsideMisshapen tests that a call with values of another shape is not usable, and that the trial
-// says what the engine lacks.
+// TestInsideMisshapen tests that a call with values of another shape is not usable, and that the error
+// of the trial names the missing value.
 func TestInsideMisshapen(t *testing.T) {
 	t.Parallel()
 	for _, d := range []enginesim.Dialect{enginesim.DialectVLLM, enginesim.DialectSGLang} {
@@ -148,8 +149,8 @@ func TestInsideMisshapen(t *testing.T) {
 	}
 }
 
-// TestInsideChanged tests that a call whose experts stop to fit, because the engine was restarted with
-// another model, is recorded as not usable.
+// TestInsideChanged tests that a call is recorded as not usable if its experts have another shape,
+// because the engine was restarted with another model.
 func TestInsideChanged(t *testing.T) {
 	t.Parallel()
 	shape := tokenize.ExpertShape{Layers: 3, TopK: 2, Experts: 128}

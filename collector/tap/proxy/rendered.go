@@ -81,8 +81,9 @@ func (p *Proxy) sglang() bool {
 	})
 }
 
-// payload returns the request to the engine. The limit of the output is always there, because without it,
-// SGLang samples 128 tokens and vLLM 16. With null, the context is the limit, as for a chat completion.
+// payload returns the request to the engine. It always contains the limit of the output, because the
+// default is 128 tokens in SGLang and 16 in vLLM. The value null means that only the context length
+// limits the output, as in a chat completion.
 func (r *rendered) payload(adapter string) (*payload, *url.URL) {
 	limit, ids := "max_tokens", "prompt"
 	if r.sglang {
@@ -119,7 +120,7 @@ func (r *rendered) payload(adapter string) (*payload, *url.URL) {
 	return &payload{front: front, list: packed(r.prompt), back: []byte{'}'}}, to
 }
 
-// answer returns an engine's answer as a chat completion, as the engine sends it with the ids. After an
+// answer returns an engine's answer in the form of the engine's chat completions with ids. After an
 // error, unread is the reason why the answer is unusable.
 func (r *rendered) answer(body []byte) (text []byte, unread string, err error) {
 	t := newTray()
@@ -219,7 +220,7 @@ func (r *rendered) completion(a *answer, output []int32, message []byte, finish 
 	}
 	prompt := r.prompt
 	if len(a.plain) > 0 {
-		prompt = a.plain // what the engine states is more reliable
+		prompt = a.plain // the ids that the engine returns are more reliable
 	}
 	b = tokenize.AppendIDs(append(b, `}],"prompt_token_ids":`...), prompt)
 	b = append(b, `,"usage":{`...)
@@ -232,7 +233,7 @@ func (r *rendered) completion(a *answer, output []int32, message []byte, finish 
 	return append(b, `}}`...)
 }
 
-// fitRendered is like fit, with a rendered prompt.
+// fitRendered does the same as fit for a rendered prompt.
 func (c *chatCall) fitRendered() error {
 	body := bytes.Join(split(c.q.body, append(c.q.edits(&c.p.cfg.Set, nil), c.splices...)), nil)
 	r, err := c.p.render(body, c.able, c.model)
@@ -256,7 +257,8 @@ func (c *chatCall) complete(a *engineAnswer) {
 }
 
 // renderTrial makes a small call with a rendered prompt. It returns ErrNoIDs if the answer lacks ids. If the
-// engine's chat completions have another prompt, it logs a warning: the engine can serve another model.
+// engine's chat completion has another prompt, it logs a warning, because the engine could serve another
+// model.
 func (p *Proxy) renderTrial(ctx context.Context, e *engine, a *ability) error {
 	r, err := p.render([]byte(`{"messages":[{"role":"user","content":"Hi"}],"max_tokens":4}`), a, a.own())
 	if err != nil {
@@ -293,10 +295,10 @@ func (p *Proxy) renderTrial(ctx context.Context, e *engine, a *ability) error {
 	if unsound(&c) != "" || len(c.Output) == 0 {
 		return errRendered
 	}
-	// An engine without chat completions is good enough.
+	// Only the comparison needs chat completions. An engine without them can be used.
 	_, _ = p.chatTrial(ctx, e, a.own(), modeWhole, nil, func(engine []int32) {
 		if len(engine) > 0 && !slices.Equal(engine, r.prompt) {
-			p.cfg.Log.Warn("prompts_differ", "engine", e.name, "reason", "the engine renders a small prompt in another way than the tap; check that the tap has the tokenizer and the chat template of the engine's model")
+			p.cfg.Log.Warn("prompts_differ", "engine", e.name, "reason", "the engine and the tap render a small prompt differently; check that the tap has the tokenizer and the chat template of the engine's model")
 		}
 	})
 	return nil

@@ -19,7 +19,7 @@ func (lengthRenderer) Render(c *Conversation) (ids []int32, _ error) {
 
 func (lengthRenderer) Parse(*Output) ([]byte, bool) { return []byte("{}"), false }
 
-// TestPromptTokens proves that a count is the length of the rendered prompt.
+// TestPromptTokens checks that a count is the length of the rendered prompt.
 func TestPromptTokens(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Engines: []*url.URL{{Scheme: "http", Host: "127.0.0.1:1"}}}
@@ -37,7 +37,7 @@ func TestPromptTokens(t *testing.T) {
 	}
 }
 
-// FuzzRendered proves that every body is read or refused.
+// FuzzRendered checks that every body is accepted or refused.
 func FuzzRendered(f *testing.F) {
 	f.Add(`{"messages":[{"role":"user","content":"x"}],"tools":[],"n":1,"temperature":0.5}`)
 	f.Add(`{"messages":[null],"response_format":{"type":"text"},"stop":"a","max_tokens":null}`)

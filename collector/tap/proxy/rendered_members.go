@@ -10,13 +10,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A carriage is what happens to a member of a chat completion whose prompt the tap renders. The zero
-// carriage has no effect on the tokens of the output, or only on the prompt.
+// A carriage states how the proxy sends a member of a chat completion whose prompt the tap renders.
+// The zero carriage means that the member is not sent. It has no effect on the output, or only
+// through the prompt.
 type carriage struct {
 	// sglang is the name in sampling_params of SGLang's /generate, and vllm the name in vLLM's
 	// /v1/completions. Both are empty if the member is not sent.
 	sglang, vllm string
-	// only contains the values that have no effect. Any other value is refused. Nil: all values are allowed.
+	// only contains the values that have no effect. Any other value is refused. If it is nil, all values are
+	// allowed.
 	only []string
 }
 
@@ -44,18 +46,19 @@ var renderedMembers = map[string]carriage{
 	"ignore_eos":            {sglang: "ignore_eos", vllm: "ignore_eos"},
 	"min_tokens":            {sglang: "min_new_tokens", vllm: "min_tokens"},
 	"max_completion_tokens": {sglang: "max_new_tokens", vllm: "max_tokens"},
-	"max_tokens":            {sglang: "max_new_tokens", vllm: "max_tokens"}, // unless the newer name is there
+	"max_tokens":            {sglang: "max_new_tokens", vllm: "max_tokens"}, // unless max_completion_tokens is set
 	"n":                     {only: []string{"1"}},
 	"tool_choice":           {only: []string{`"auto"`, `"none"`}},
 	"response_format":       {only: []string{`{"type":"text"}`}},
 	"logit_bias":            {only: []string{`{}`}},
 	"modalities":            {only: []string{`["text"]`}},
-	// the form of the answer. The tap makes it
+	// the form of the answer, which the tap determines
 	"model": {}, "stream": {}, "stream_options": {}, "return_token_ids": {}, "return_prompt_token_ids": {}, "return_meta_info": {},
 	"logprobs": {only: []string{"false"}}, "top_logprobs": {only: []string{"0"}},
 	"skip_special_tokens": {}, "spaces_between_special_tokens": {}, "no_stop_trim": {only: []string{"false"}},
 	"include_stop_str_in_output": {only: []string{"false"}}, "separate_reasoning": {}, "stream_reasoning": {}, "include_reasoning": {},
-	// the account and the cache of a hosted API. No engine can enforce parallel_tool_calls
+	// the account and the cache of a hosted API; and parallel_tool_calls, which no engine can
+	// enforce
 	"user": {}, "metadata": {}, "store": {}, "service_tier": {}, "prompt_cache_key": {}, "prompt_cache_retention": {},
 	"safety_identifier": {}, "verbosity": {}, "parallel_tool_calls": {},
 }
@@ -64,7 +67,7 @@ var renderedMembers = map[string]carriage{
 type renderedRequest struct {
 	conversation Conversation
 	callable     json.RawMessage // the tools that the output can call
-	// sampling contains the members that the engine gets, by their name there. The values are JSON.
+	// sampling contains the members for the engine, by the engine's names. The values are JSON.
 	sampling map[string]json.RawMessage
 }
 
@@ -84,7 +87,7 @@ func readRendered(s *tokenize.Scanner, body []byte, forSGLang bool) (*renderedRe
 			return err
 		}
 		if had[name] {
-			return fmt.Errorf("the member %q is there twice", name)
+			return fmt.Errorf("the member %q occurs twice", name)
 		}
 		had[name] = true
 		if string(value) == "null" {
@@ -118,7 +121,7 @@ func readRendered(s *tokenize.Scanner, body []byte, forSGLang bool) (*renderedRe
 	return q, err
 }
 
-// carry decides about a member that is not null.
+// carry applies renderedMembers to a member that is not null.
 func (q *renderedRequest) carry(name string, value []byte, forSGLang bool) error {
 	how, known := renderedMembers[name]
 	if !known || how.only != nil && !slices.Contains(how.only, compact(value)) {

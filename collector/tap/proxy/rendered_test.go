@@ -45,8 +45,8 @@ func (byteRenderer) Parse(o *proxy.Output) ([]byte, bool) {
 	return fmt.Appendf(nil, `{"role":"assistant","content":%s}`, content), false
 }
 
-// TestRenderedRequest proves what an engine gets for the members of a chat completion, and which members are
-// refused.
+// TestRenderedRequest checks the request that an engine gets for the members of a chat completion, and which
+// members are refused.
 func TestRenderedRequest(t *testing.T) {
 	t.Parallel()
 	set, err := proxy.ParseSet([]string{"top_p=0.5", "max_new_tokens=7"})
@@ -110,7 +110,8 @@ func TestRenderedRequest(t *testing.T) {
 	}
 }
 
-// trialedPaths is an engine that answers the trial, and passes on the body of the next request with a prompt.
+// trialedPaths is an engine that answers the trial. It passes the body of any other call to got, and closes
+// the connection.
 type trialedPaths struct {
 	engine http.Handler
 	got    func(body string)
@@ -133,7 +134,8 @@ func bytesOf(text string) (ids []int32) {
 	return ids
 }
 
-// TestRenderedAnswers proves what becomes of an engine's answers. Ids that are not proven are never recorded.
+// TestRenderedAnswers checks how the tap converts and records an engine's answers. Ids that are not proven
+// are never recorded.
 func TestRenderedAnswers(t *testing.T) {
 	t.Parallel()
 	const meta = `"prompt_tokens":3,"completion_tokens":2,"weight_version":"4"`
@@ -196,7 +198,7 @@ func TestRenderedAnswers(t *testing.T) {
 	}
 }
 
-// TestRenderedPanic proves that a bug in the renderer fails the call and nothing else.
+// TestRenderedPanic checks that a panic of the renderer fails only its call.
 func TestRenderedPanic(t *testing.T) {
 	t.Parallel()
 	engine, err := enginesim.New(enginesim.Config{Dialect: enginesim.DialectSGLang})

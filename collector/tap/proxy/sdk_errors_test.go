@@ -14,8 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
-// An errorCase is a call that fails. said is the message of the user, by which the engine knows what to
-// do. want is a part of the error.
+// An errorCase is a call that fails. said is the user message, which selects the behavior of the
+// engine. want is a part of the error.
 type errorCase struct {
 	said, want string
 	status     int // 0: an event after the head of the answer
@@ -37,7 +37,7 @@ var errorCases = []errorCase{
 	{"late", "Internal Server Error", 0, ""},
 }
 
-// A failingEngine is an sdkEngine whose answers can be cut off or late.
+// A failingEngine is an sdkEngine that can cut answers off or send them late.
 type failingEngine struct {
 	sdkEngine
 	headed chan struct{} // receives when the client has the head of a late answer
@@ -65,7 +65,7 @@ func (e failingEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A signaling writer sends when the head of an answer has been sent.
+// A signaling writer sends a signal when the head of an answer has been sent.
 type signaling struct {
 	http.ResponseWriter
 	headed chan struct{}
@@ -78,8 +78,8 @@ func (w signaling) WriteHeader(status int) {
 
 func (w signaling) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// TestSDKsTranslatedErrors proves that the SDKs raise the right exception with the engine's message or the
-// tap's, and that they try again.
+// TestSDKsTranslatedErrors checks that the SDKs retry, and raise the right exception with the message of
+// the engine or of the tap.
 func TestSDKsTranslatedErrors(t *testing.T) {
 	t.Parallel()
 	engine := failingEngine{headed: make(chan struct{}, 100)}
@@ -114,7 +114,7 @@ func TestSDKsTranslatedErrors(t *testing.T) {
 				}
 				switch c := add(e); e.said {
 				case "an unknown key":
-					c.Base = r.url + "/r/" + lateKey + "/v1" // of the other tap
+					c.Base = r.url + "/r/" + lateKey + "/v1" // the URL of the other tap
 				case "a sealed session":
 					c.Base = r.url + "/r/" + string(sealed) + "/v1"
 				case "a bad request":

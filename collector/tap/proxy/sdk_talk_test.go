@@ -15,7 +15,7 @@ import (
 // A talk is a random conversation. The engine's answers are known before it begins.
 type talk struct {
 	body    map[string]any // the settings of the client
-	turns   [][]any        // what the user says, in the form of the API
+	turns   [][]any        // the user's messages, in the form of the API
 	result  string         // of each tool call
 	answers []sdkAnswer    // one for each turn
 	said    []talkMessage  // all messages that the engine must receive, except for its own first message
@@ -71,8 +71,8 @@ func talkTools(api string) []talkTool {
 	}
 }
 
-// randomTalk returns a conversation in an API. Its first text is the text of name, and a variant that
-// begin adds.
+// randomTalk returns a conversation in an API. The first user message has no text, because begin adds
+// it.
 func randomTalk(r *rand.Rand, api string, number int) *talk {
 	t := &talk{body: map[string]any{"model": "policy"}, result: randomText(r, 50)}
 	tools := talkTools(api)
@@ -120,7 +120,7 @@ func randomTalk(r *rand.Rand, api string, number int) *talk {
 	return t
 }
 
-// userContent returns a text as the content of a message of the user.
+// userContent returns a text as the content of a user message.
 func userContent(r *rand.Rand, api, text string) any {
 	switch kind := map[string]string{"responses": "input_text", "messages": "text"}[api]; r.IntN(2) {
 	case 0:
@@ -179,8 +179,8 @@ func talkArguments(r *rand.Rand) string {
 	return b.String()
 }
 
-// A talkEngine answers conversations. It finds the conversation by its number, the first word of the
-// first message of the user, and the turn by the number of its own messages.
+// A talkEngine answers conversations. The first word of the first user message is the number of the
+// conversation. The number of assistant messages is the number of the turn.
 type talkEngine struct {
 	sdkEngine
 	talks []*talk

@@ -18,16 +18,16 @@ import (
 )
 
 // TestSDKsTranslated holds random conversations with the official SDKs in the Responses and Messages
-// APIs. It proves for each turn:
+// APIs. It checks for each turn:
 //
-//   - The client gets the engine's texts, reasoning, tool calls, stop reason and usage. It gets the same
-//     object as a whole and from the events of a stream.
-//   - The next request, in which the SDK sends the object back, reaches the engine as exactly the messages
-//     that the engine and the user wrote. Only a tool_use block of the Messages API loses the text of the
-//     arguments, and a custom tool call the white space around its input. With continuity, nothing is lost.
+//   - The client gets the engine's texts, reasoning, tool calls, stop reason and usage. The object from
+//     a whole answer is equal to the object from the events of a stream.
+//   - In the next request, the SDK sends the object back. The engine gets exactly the messages that the
+//     engine and the user wrote. Only a tool_use block of the Messages API loses the text of the arguments,
+//     and a custom tool call the white space around its input. With continuity, nothing is lost.
 //   - A request begins with the same bytes as the request before it.
 //
-// ROLLOUT_SEED repeats an earlier test.
+// ROLLOUT_SEED repeats an earlier run.
 func TestSDKsTranslated(t *testing.T) {
 	t.Parallel()
 	sdkClients(t)
@@ -119,7 +119,7 @@ func testTalks(t *testing.T, api string, client sdkClient, talks []*talk) {
 	t.Logf("%d conversations with %d turns", len(calls), turns)
 }
 
-// checkTold proves that the engine received the messages of a conversation.
+// checkTold checks that the engine received the messages of a conversation.
 func checkTold(t *testing.T, name string, talk *talk, got [][]json.RawMessage, exact bool) {
 	t.Helper()
 	if len(got) != len(talk.answers) {
@@ -163,8 +163,8 @@ func sameArguments(a, b string) bool {
 	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// essence removes what differs by construction between two answers, or what only an SDK adds, and all
-// members that are null.
+// essence removes all members that are null, that differ between any two answers, or that only an SDK
+// adds.
 func essence(v any) any {
 	switch v := v.(type) {
 	case []any:

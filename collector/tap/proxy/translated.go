@@ -15,8 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/translate/responses"
 )
 
-// apis contains the APIs of a session's calls, by the end of the path. A chat completion is not
-// translated.
+// apis lists the APIs of a session by the end of the path. A chat completion is not translated.
 var apis = []struct {
 	path    string
 	dialect translate.Dialect
@@ -37,7 +36,7 @@ func apiOf(path string) (ok bool, d translate.Dialect) {
 	return false, nil
 }
 
-// countSuffix is the end of the path at which Anthropic's API counts the tokens of a request.
+// countSuffix is the end of the path for counting the tokens of a request in Anthropic's API.
 const countSuffix = "/count_tokens"
 
 // A counter is a dialect whose API counts the tokens of a request.
@@ -104,7 +103,8 @@ func (c *chatCall) keepAlive() {
 	c.out = append(c.out, ": the engine is working\n\n"...)
 }
 
-// answer returns the whole answer in the form that a dialect needs. The call has been recorded.
+// answer returns the whole answer in the form that a dialect needs. It must be called after the
+// call is recorded.
 func (c *chatCall) answer() *translate.Answer {
 	t := &c.call.Call
 	a := &translate.Answer{
@@ -180,7 +180,7 @@ func engineError(status int, body []byte) *translate.Error {
 			Message string `json:"message"`
 		} `json:"error"`
 	}
-	_ = json.Unmarshal(body, &in) // after an error, the fields that were read count
+	_ = json.Unmarshal(body, &in) // after an error, the parsed fields are used
 	e := &translate.Error{Status: status, Code: "engine_error", Message: cmp.Or(in.Error.Message, in.Message)}
 	if statesOverflow(body) {
 		e.Code = translate.CodeOverflow

@@ -99,7 +99,7 @@ func (e quick) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // BenchmarkTranslatedCall measures a call of 40 KB through the tap in each API. The case tap=no is the same
-// chat completion directly to the engine. The difference in CPU time is the tap's.
+// chat completion directly to the engine. The difference is the CPU time of the tap.
 func BenchmarkTranslatedCall(b *testing.B) {
 	for _, stream := range []bool{false, true} {
 		for _, p := range translatedPaths {
@@ -123,10 +123,10 @@ func BenchmarkTranslatedCall(b *testing.B) {
 	}
 }
 
-// TestGateTranslatedAllocations bounds the allocations and bytes for a call of 40 KB with a whole answer
-// of 104 KB from the engine, minus those for the same call to the engine directly. This includes the
-// store. The translation needs less memory than the copy of the answer without ids that a client of chat
-// completions gets.
+// TestGateTranslatedAllocations limits the allocations and bytes of a call of 40 KB with a whole answer
+// of 104 KB from the engine. The same call without the tap is subtracted, and the store is included. For
+// a chat completion, the proxy copies the answer without the ids, and this copy needs more memory than
+// the translation.
 func TestGateTranslatedAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")

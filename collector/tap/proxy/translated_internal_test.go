@@ -45,8 +45,8 @@ var apiSeeds = map[string][]string{
 {"role":"user","content":[{"type":"input_text","text":"So?"},{"type":"input_image","image_url":"data:image/png;base64,aaaa","detail":"auto"}]}]}`, `{"model":"m","input":"Hi"}`},
 }
 
-// TestTranslateRandomRequests proves for 100,000 requests, which are valid ones with random changes, that
-// each is either refused or translated, and that its answer is the same as a whole and as events.
+// TestTranslateRandomRequests changes valid requests at random, 100,000 times. It checks that each result
+// is either refused or translated, and that the whole answer is equal to the answer from events.
 func TestTranslateRandomRequests(t *testing.T) {
 	t.Parallel()
 	count := 100_000
@@ -74,7 +74,7 @@ func TestTranslateRandomRequests(t *testing.T) {
 	}
 }
 
-// checkRequest proves that a request is refused with a reason, or becomes a chat completion. It returns
+// checkRequest checks that a request is refused with a reason, or becomes a chat completion. It returns
 // true for a chat completion.
 func checkRequest(t *testing.T, d translate.Dialect, body []byte, m *mutator) bool {
 	t.Helper()
@@ -119,7 +119,7 @@ func checkRequest(t *testing.T, d translate.Dialect, body []byte, m *mutator) bo
 	}
 	events = again.Reply.Events(events, a)
 	got, want := accumulated(t, d, events), decoded(t, whole)
-	if waits { // then the id of the answer is not known in time
+	if waits { // the events begin before the id of the answer is known
 		for _, object := range []any{got, want} {
 			delete(object.(map[string]any), "id")
 			delete(object.(map[string]any), "created_at")
@@ -139,7 +139,7 @@ func decoded(t *testing.T, text []byte) (v any) {
 	return v
 }
 
-// accumulated returns the object that a client makes of the events.
+// accumulated returns the object that a client makes from the events.
 func accumulated(t *testing.T, d translate.Dialect, events []byte) any {
 	t.Helper()
 	type fields = map[string]any
@@ -250,7 +250,7 @@ func (m *mutator) request() []byte {
 	return body
 }
 
-// change changes one value inside of v.
+// change changes one value inside v.
 func (m *mutator) change(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

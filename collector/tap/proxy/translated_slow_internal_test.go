@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestTranslatedWait proves that a client which waits for a translated stream gets events of its API,
-// and then the answer or an error in this form.
+// TestTranslatedWait checks the events that a client gets while it waits for a translated stream.
+// Then the client must get the answer or an error in the same form.
 func TestTranslatedWait(t *testing.T) {
 	t.Parallel()
 	const document = `{"choices":[{"message":{"content":"a"},"finish_reason":"stop","token_ids":[1,2]}],"prompt_token_ids":[7,8],"usage":{"prompt_tokens":2,"completion_tokens":2}}`

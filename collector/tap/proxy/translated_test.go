@@ -35,8 +35,8 @@ func (a *api) post(t *testing.T, r *sessionRig, key session.Key, script string, 
 	return r.post(t, "/r/"+string(key)+a.path, fmt.Sprintf(a.body, stream, script))
 }
 
-// TestTranslatedCalls proves that a translated call is recorded with the ids of the engine and the
-// messages of a chat completion, and that the client gets the answer in the form of its API.
+// TestTranslatedCalls checks that a translated call is recorded with the ids of the engine and the
+// messages of a chat completion. The client must get the answer in the form of its API.
 func TestTranslatedCalls(t *testing.T) {
 	t.Parallel()
 	for _, a := range apis {
@@ -76,7 +76,7 @@ func TestTranslatedCalls(t *testing.T) {
 	}
 }
 
-// TestTranslatedErrors proves that a client gets every error in the form of its API, and that an
+// TestTranslatedErrors checks that a client gets every error in the form of its API, and that an
 // engine's refusal is recorded.
 func TestTranslatedErrors(t *testing.T) {
 	t.Parallel()
@@ -120,8 +120,8 @@ func TestTranslatedErrors(t *testing.T) {
 	}
 }
 
-// TestCountTokens proves that a count is the length of the rendered prompt, and that counting is not a
-// call of the session.
+// TestCountTokens checks that a count is the length of the rendered prompt, and that the session does
+// not record it.
 func TestCountTokens(t *testing.T) {
 	t.Parallel()
 	r := newSessionRig(t, proxy.Config{Renderer: byteRenderer{}}, newEngine(t))
@@ -146,8 +146,8 @@ func TestCountTokens(t *testing.T) {
 	}
 }
 
-// TestTranslatedStream proves that a client of another API does not get the stream of an engine that
-// answers with one although the tap asked for a whole answer.
+// TestTranslatedStream checks that an engine's stream never reaches a client of another API. The
+// engine sends a stream although the tap requested a whole answer.
 func TestTranslatedStream(t *testing.T) {
 	t.Parallel()
 	for _, a := range apis {

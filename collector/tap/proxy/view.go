@@ -49,7 +49,8 @@ func viewOf(q *chatRequest, extension bool) *view {
 	return v
 }
 
-// hide removes the values from inside the call for which the tap asks, unless the client asked too.
+// hide makes v remove the values from inside the call that the tap requests, unless the client
+// requests them too.
 func (v *view) hide(asked tokenize.Inside, q *chatRequest) {
 	v.hideExperts = asked.Experts != (tokenize.ExpertShape{}) && !q.has("return_routed_experts")
 	v.hideMasks = asked.SamplingMask && !q.has("return_sampling_mask")

@@ -21,7 +21,7 @@ type Rule struct {
 	Note string
 }
 
-// An Action is what happens to a member. The package comment describes the actions.
+// An Action states what happens to a member. The package comment describes the actions.
 type Action string
 
 // The actions.

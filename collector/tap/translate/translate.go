@@ -11,21 +11,22 @@
 //
 // # Rules for requests
 //
-// A dialect has tables of the members that it knows. [Rule.Action] states what happens to a member:
+// A dialect has tables of the members of a request. [Rule.Action] states what happens to a member:
 //
 //	passed      the engine gets the same value under the same name
 //	translated  the engine gets the same meaning in another form
 //	dropped     the member does not change the prompt or the sampling, so the engine does not get it
 //	refused     the member changes the prompt or the sampling, and chat completions cannot express it
 //
-// A request with a refused member, or with an unknown member in a place where a table is complete, gets
-// an error in the form of its API. The tables are also the documentation: README.md is made of them.
+// A request with a refused member gets an error in the form of its API. So does a request with an
+// unknown member, if the table is complete. The tables are also the documentation: README.md is
+// generated from them.
 //
 // # Equal messages
 //
 // Clients send an earlier answer back as a part of the next request. A dialect translates it into the
-// assistant message that the engine sent: with the same texts, in one message. The JSON of equal
-// messages is equal in all requests, so that package session recognizes them.
+// assistant message that the engine sent, with the same texts. The JSON of equal messages is equal in
+// all requests, so that package session recognizes them.
 package translate
 
 import "encoding/json"

@@ -77,7 +77,8 @@ type Config struct {
 		// Continuity sends the engine its own answers as it sampled them, if the harness changed
 		// their form.
 		Continuity bool
-		// Render renders the prompts with the model's own chat template, and sends token ids to the engine.
+		// Render makes the tap render the prompts with the model's own chat template, and send token ids to
+		// the engine.
 		Render bool
 	}
 	Tasks struct {

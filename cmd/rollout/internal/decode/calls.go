@@ -129,7 +129,7 @@ func one(name string, argument *regexp.Regexp, text string) []Call {
 	for _, a := range argument.FindAllStringSubmatch(text, -1) {
 		values = append(values, argumentText{strings.TrimSpace(a[1]), a[2]})
 	}
-	calls := named(name, joined(values, nil)) // not valid if it has the same name twice
+	calls := named(name, joined(values, nil)) // not valid JSON if a name occurs twice
 	for i := range calls {
 		calls[i].texts = values
 	}

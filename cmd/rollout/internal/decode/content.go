@@ -70,7 +70,7 @@ func (m *Message) split(f *form, calls *int) {
 	m.Content = strings.TrimSpace(text)
 }
 
-// think sets the reasoning, and returns the content without it.
+// think sets the reasoning and returns the content without it.
 func (m *Message) think() string {
 	text := m.Content
 	for _, mark := range thinking {

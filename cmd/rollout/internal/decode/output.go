@@ -2,7 +2,7 @@ package decode
 
 import "strings"
 
-// An Output is what the model sampled for one call.
+// An Output contains the tokens that the model sampled for one call.
 type Output struct {
 	Prompt, IDs []int32
 	// Stop is the stop string that ended the output, or empty. The content ends before it.
@@ -10,16 +10,17 @@ type Output struct {
 	// Tools reports whether the output can call tools. If it cannot, the text of a call is content.
 	Tools bool
 	// IsText reports whether the value of a tool's parameter is always a string. Some models write all
-	// values as text, so that only the tool shows whether 42 is a number. Nil: no value is.
+	// values as text, so only the tool's schema shows whether 42 is a number. If IsText is nil, no
+	// value is always a string.
 	IsText func(tool, parameter string) bool
 }
 
-// promptEnd is how many of the prompt's last tokens can begin the answer.
+// promptEnd is the number of tokens at the end of the prompt that begun reads.
 const promptEnd = 8
 
-// Output returns the message of an output. All text that is neither reasoning nor a valid call is content. A
-// content from which nothing was taken keeps the white space at its ends. A call has no ID unless the model
-// wrote one.
+// Output returns the message of an output. All text that is neither reasoning nor a valid call is content.
+// If the text contains neither, the content keeps the white space at its ends. A call has no ID unless the
+// model wrote one.
 func (d *Decoder) Output(o Output) Message {
 	text := d.text(o.IDs)
 	if i := strings.LastIndex(text, o.Stop); i >= 0 && o.Stop != "" {
@@ -27,7 +28,7 @@ func (d *Decoder) Output(o Output) Message {
 	}
 	full := d.begun(o.Prompt) + text
 	m := Message{Role: Assistant, Content: full}
-	if o.Tools || d.form != nil && d.form.harmony { // the forms of harmony are not only for calls
+	if o.Tools || d.form != nil && d.form.harmony { // harmony also marks the reasoning and the content
 		m.split(d.form, nil)
 	} else {
 		m.Content = strings.TrimSpace(m.think())
@@ -44,8 +45,8 @@ func (d *Decoder) Output(o Output) Message {
 	return m
 }
 
-// begun returns the mark with which the prompt begins the reasoning of the answer, or "". Some templates end
-// the prompt with this mark.
+// begun returns the mark that begins the reasoning, if the prompt ends with it, or "". Some templates write
+// this mark themselves.
 func (d *Decoder) begun(prompt []int32) string {
 	end := strings.TrimSpace(d.text(prompt[max(0, len(prompt)-promptEnd):]))
 	for _, mark := range thinking {

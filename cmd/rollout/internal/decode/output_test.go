@@ -18,13 +18,13 @@ func idsOf(tb testing.TB, tok *bpe.Tokenizer, text string) []int32 {
 	return ids
 }
 
-// TestOutput proves what a client gets for an output.
+// TestOutput checks the message that a client gets for an output.
 func TestOutput(t *testing.T) {
 	t.Parallel()
 	strings := func(tool, parameter string) bool { return tool == "write" && parameter == "text" }
 	for _, c := range []struct {
 		name, tokenizer, prompt, text, stop string
-		plain                               bool // the output can call no tools
+		plain                               bool // the output cannot call tools
 		want                                Message
 	}{
 		{name: "white space stays", text: " \n Hello. \n", want: Message{Content: " \n Hello. \n"}},
@@ -73,7 +73,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// FuzzOutput proves that no text is lost: what is neither reasoning nor a call is content.
+// FuzzOutput checks that no text is lost: text that is neither reasoning nor a call is content.
 func FuzzOutput(f *testing.F) {
 	tok := bpetest.Tokenizer(f, "qwen3")
 	d := New(tok)

@@ -31,8 +31,8 @@ type message struct {
 	CallID string `json:"tool_call_id,omitempty"`
 }
 
-// TestAnswers proves that a client gets the same messages from both roads, and that the same ids,
-// log-probabilities and reasons are recorded.
+// TestAnswers checks that a client gets the same messages with and without rendered prompts, and
+// that the same ids, log-probabilities and finish reasons are recorded.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	m := small(t)
@@ -55,7 +55,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// converse has a conversation of up to six calls, and returns the recorded calls.
+// converse makes a conversation of up to six calls and returns the recorded calls.
 func converse(t *testing.T, r *rig, script string) []session.Call {
 	t.Helper()
 	r.begin(t)
@@ -91,7 +91,7 @@ func converse(t *testing.T, r *rig, script string) []session.Call {
 	return r.end(t)
 }
 
-// same compares two recorded calls. An engine can write the same message in another way.
+// same compares two recorded calls. Engines can format the same message differently.
 func same(t *testing.T, name string, a, b *session.Call) {
 	t.Helper()
 	var x, y map[string]any
@@ -133,7 +133,8 @@ func same(t *testing.T, name string, a, b *session.Call) {
 	}
 }
 
-// TestCountTokens proves that a count of Anthropic's API is the number of ids in the prompt of the same call.
+// TestCountTokens checks that the token count of Anthropic's API is the number of ids in the prompt of the
+// same call.
 func TestCountTokens(t *testing.T) {
 	t.Parallel()
 	m := small(t)
@@ -165,7 +166,7 @@ func TestCountTokens(t *testing.T) {
 	}
 }
 
-// TestStream proves that a client that wants a stream gets the message as a stream.
+// TestStream checks that a client that requests a stream gets the message as a stream.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	m := small(t)

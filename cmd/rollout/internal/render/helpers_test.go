@@ -60,7 +60,7 @@ func (f *family) model(tb testing.TB) *prompt.Model {
 	return &prompt.Model{Tokenizer: bpetest.Tokenizer(tb, f.tokenizer), Template: t}
 }
 
-// small is the scripted model, whose template prints answers as the scripts sample them.
+// small is the scripted model. Its template prints answers exactly as the scripts sample them.
 func small(tb testing.TB) *prompt.Model {
 	tb.Helper()
 	tok, template, err := enginesim.SmallModel()

@@ -30,7 +30,7 @@ func (r *Renderer) Parse(o *proxy.Output) (message []byte, calls bool) {
 	return append(decode.AppendCalls(b, `,"tool_calls":[`, `,"type":"function"`, m.Calls), '}'), len(m.Calls) > 0
 }
 
-// callIDLength is the length of the ids that the templates of Mistral require. Each id has 45 random bits.
+// callIDLength is the length of the ids that Mistral's templates require. Each id has 45 random bits.
 const callIDLength = 9
 
 // textParameters returns a function that reports whether the value of a tool's parameter is always a string.

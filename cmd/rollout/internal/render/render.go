@@ -1,17 +1,18 @@
 // Package render renders the prompts of chat completions with a model's tokenizer and chat template, and
-// parses what the model sampled. It is the renderer of the tap's proxy.
+// parses the sampled outputs. It is the renderer of the tap's proxy.
 //
 // # Messages
 //
-// The template gets the messages as the client sent them, with the changes that vLLM and SGLang make too:
+// The template gets the messages as the client sent them, with the changes that vLLM and SGLang also
+// make:
 //
 //	content            null or missing: an empty string; a list of texts: one string
-//	role               developer: system, because most templates do not know developer
+//	role               developer: system, because most templates do not support developer
 //	reasoning          the name becomes reasoning_content
 //	arguments          of a call: the JSON value, if the string is JSON. An empty string is {}
 //	members            null values are removed
 //
-// A content with another part than text, such as an image, is an error. The tools are unchanged.
+// A content part that is not text, such as an image, is an error. The tools are unchanged.
 // chat_template_kwargs and reasoning_effort are variables of the template. A template that prints the time
 // gets the local time of this machine.
 package render
@@ -77,10 +78,10 @@ func (r *Renderer) Render(c *proxy.Conversation) ([]int32, error) {
 	return r.model.Tokenizer.AppendTokens(nil, string(text))
 }
 
-// reserved are the variables that have their own members in a request.
+// reserved lists the template variables that have separate members in a request.
 var reserved = []string{"messages", "tools", "add_generation_prompt"}
 
-// variables returns the variables of the template.
+// variables returns the template variables that a request sets.
 func variables(c *proxy.Conversation) (*chat.Map, error) {
 	all := chat.NewMap(0)
 	if c.Variables != nil {
@@ -151,7 +152,7 @@ func messageOf(raw json.RawMessage, separator string) (chat.Value, error) {
 	return chat.MapValue(to), nil
 }
 
-// contentOf returns a content as one string.
+// contentOf returns the content of a message as one string.
 func contentOf(v chat.Value, separator string) (chat.Value, error) {
 	switch v.Kind() {
 	case chat.String:

@@ -16,9 +16,9 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
-// TestTemplates proves that the tap renders the prompts of random conversations as the engine does: the calls
-// of two sessions, one with rendered prompts and one with chat completions, have the same ids. RENDER_CALLS sets
-// the number of conversations per template.
+// TestTemplates checks that the tap renders the prompts of random conversations as the engine does. The calls
+// of two sessions must have the same ids: one session with rendered prompts, and one with chat completions.
+// RENDER_CALLS sets the number of conversations per template.
 func TestTemplates(t *testing.T) {
 	t.Parallel()
 	n := 40
@@ -38,7 +38,7 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// compare makes n calls of each API on both roads.
+// compare makes n calls of each API with rendered prompts and with chat completions.
 func (f *family) compare(t *testing.T, dialect enginesim.Dialect, n int) {
 	t.Helper()
 	m := f.model(t)
@@ -141,7 +141,7 @@ func conversation(draw *rand.Rand, tokenizer string) map[string]any {
 			var calls []any
 			parallel := 1 + draw.IntN(2)
 			if strings.HasPrefix(tokenizer, "llama") || tokenizer == "gpt-oss" {
-				parallel = 1 // their templates refuse several calls
+				parallel = 1 // their templates reject several calls in one message
 			}
 			first := len(messages)
 			for k := range parallel {

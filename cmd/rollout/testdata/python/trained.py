@@ -104,7 +104,7 @@ class Calls:
                 return "cut"
         elif call["finish_reason"] == "length":
             # A prompt ends with the tokens that begin an answer. They are other tokens if the prompt
-            # continues with another message. Some harnesses strip an answer: here its last token, a space.
+            # continues with another message. Some harnesses strip an answer. Here, its last token is a space.
             if not self.later(call, prompt, call["ids"][:-1]) and self.later(call, prompt[:-32]):
                 return "cut"
         return "trained"

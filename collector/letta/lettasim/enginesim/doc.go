@@ -41,10 +41,10 @@
 // # Values from inside a call
 //
 // With [Config.Experts], [Config.SamplingMask] and [Config.VersionSpans], the engine returns routed
-// experts, sampling masks and weight_versions in its dialect: SGLang if the request asks for them, in
-// meta_info or sglext, and vLLM's routed_experts in every whole chat completion, as a .npy file. The
-// values are pure functions of the tokens ([Experts], [Mask], [Spans]), so the log does not repeat
-// them.
+// experts, sampling masks and weight_versions in the form of its dialect. SGLang returns them in
+// meta_info or sglext, if the request asks for them. vLLM returns routed_experts in every whole chat
+// completion, as a .npy file. The values are pure functions of the tokens ([Experts], [Mask],
+// [Spans]), so the log does not repeat them.
 //
 // # How a script is selected
 //
@@ -81,8 +81,8 @@
 //	compact    arguments are printed without spaces, so the next prompt differs from the sampled ids
 //	numbers    calls set the parameter timeout of a tool to 60000.0. JavaScript prints 60000
 //	answer=N   the number in the final answer (default 42)
-//	remember   the first call commits the number to the memory of an agent of Letta Code
-//	recall     the number in the final answer comes from the messages; without one, it is "unknown"
+//	remember   the first call commits the number to the memory of a Letta Code agent
+//	recall     the number in the final answer comes from the messages; if they contain none, it is "unknown"
 //
 // A fault happens to one answer, given by its number from 1:
 //

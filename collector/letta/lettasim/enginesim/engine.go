@@ -42,11 +42,11 @@ type Config struct {
 	// StrictModel makes /v1/chat/completions refuse every model but Model with status 404, as vLLM
 	// does.
 	StrictModel bool
-	// Experts is the shape of the routed experts that the engine returns: for vLLM in every chat
-	// completion, for SGLang if the request has return_routed_experts. SamplingMask lets SGLang's
+	// Experts is the shape of the routed experts that the engine returns: vLLM in every chat
+	// completion, SGLang if the request has return_routed_experts. SamplingMask lets SGLang's
 	// dialects return sampling masks (return_sampling_mask). With VersionSpans, meta_info has
-	// weight_versions: two versions per output. Functions [Experts], [Mask] and [Spans] return the
-	// values.
+	// weight_versions, with two versions per output. The functions [Experts], [Mask] and [Spans]
+	// return the values.
 	Experts      tokenize.ExpertShape
 	SamplingMask bool
 	VersionSpans bool

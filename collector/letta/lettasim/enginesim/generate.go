@@ -81,7 +81,7 @@ func (e *Engine) limit(sampling json.RawMessage, prompt int) (int64, error) {
 }
 
 // firstLimit returns the first of the named parameters that is set, or the value other. If there is only one
-// name, its value null means that there is no limit.
+// name, the value null means no limit.
 func firstLimit(sampling json.RawMessage, other int64, names ...string) (int64, error) {
 	var params map[string]json.RawMessage
 	if sampling != nil && json.Unmarshal(sampling, &params) != nil {

@@ -19,9 +19,9 @@ type turn struct {
 	conversation
 	marker    string // the marker without the parameter step
 	tools     []tool
-	auxiliary bool   // the request has no tools, or forbids to call them: a title, a summary
+	auxiliary bool   // the request has no tools, or forbids tool calls: a title, a summary
 	summary   bool   // an auxiliary request for a summary
-	tagged    bool   // the last message speaks of a tag for the summary
+	tagged    bool   // the last message asks for the summary in a tag
 	text      string // all messages, as JSON
 }
 
@@ -29,7 +29,7 @@ type turn struct {
 // harness.
 func (e *Engine) harness(body *chatRequest) *turn {
 	var user, other []string
-	var last string // the last message, if it is of the user
+	var last string // the last message, if the user sent it
 	var text strings.Builder
 	for _, raw := range body.Messages {
 		var m struct {
@@ -68,7 +68,7 @@ func (e *Engine) harness(body *chatRequest) *turn {
 
 var (
 	summaryWords = regexp.MustCompile(`(?i)summar|compact|condense`)
-	// Claude Code asks for a summary with all of its tools.
+	// Claude Code's request for a summary contains all of its tools.
 	forbidden = regexp.MustCompile(`(?i)do not call any tools`)
 )
 
@@ -207,19 +207,20 @@ func (t *turn) work(k int) string {
 	if slices.Contains(calls, "") {
 		return said + "There is no tool for it."
 	}
-	if k%2 == 0 && !t.has("long") && !waits { // a call that waits has no note
+	if k%2 == 0 && !t.has("long") && !waits { // a call that waits does not write a note
 		said = ""
 	}
 	return said + strings.Join(calls, "\n")
 }
 
-// remember is a command that commits the answer to the memory of an agent of Letta Code. The prompts of
+// remember is a command that commits the answer to the memory of a Letta Code agent. The prompts of
 // later conversations contain the file. The command also writes the note.
 const remember = `echo %s > %[1]s.txt; cd "${MEMORY_DIR:?}" && ` +
 	`printf '%%s\n' --- 'name: Notes' 'description: What I was told' --- 'The answer is %s.' > notes.md && ` +
 	`git add notes.md && git commit -m 'Add a note'`
 
-// answer returns the answer of the task. With the option recall, it comes from the messages.
+// answer returns the answer to the task. With the option recall, it is the number that the messages
+// contain.
 func (t *turn) answer() string {
 	if !t.has("recall") {
 		return cmp.Or(t.Params["answer"], "42")

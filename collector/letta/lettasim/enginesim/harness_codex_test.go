@@ -13,8 +13,8 @@ const codexTools = `[{"type":"function","function":{"name":"exec_command","param
 {"type":"function","function":{"name":"multi_agent_v1__spawn_agent","parameters":{"type":"object","properties":{"message":{"type":"string"},"fork_context":{"type":"boolean"}}}}},
 {"type":"function","function":{"name":"multi_agent_v1__wait_agent","parameters":{"type":"object","properties":{"targets":{"type":"array","items":{"type":"string"}}},"required":["targets"]}}}]`
 
-// TestWaits: if a tool starts a subagent and another one waits for it, the script calls both. The result
-// of the first one contains the id that the second one gets.
+// TestWaits checks that the script calls both tools if one tool starts a subagent and another waits for
+// it. The result of the first tool contains the id for the second tool.
 func TestWaits(t *testing.T) {
 	t.Parallel()
 	s := small(t, enginesim.Config{})
@@ -33,8 +33,8 @@ func TestWaits(t *testing.T) {
 	s.inOrder(t, "")
 }
 
-// TestSummaryWithTools: a request for a summary can have tools, if it forbids to call them. The summary
-// is in a tag if the request speaks of it.
+// TestSummaryWithTools checks that a request for a summary can have tools if it forbids tool calls. The
+// summary is in a tag if the request mentions the tag.
 func TestSummaryWithTools(t *testing.T) {
 	t.Parallel()
 	s := small(t, enginesim.Config{})

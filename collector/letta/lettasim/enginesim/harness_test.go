@@ -218,8 +218,8 @@ func TestCutBeforeDone(t *testing.T) {
 	}
 }
 
-// TestRecall: an agent without calls answers with the number that another one wrote to its memory, and
-// with no number if the messages do not contain one.
+// TestRecall checks that an agent without calls answers with the number that another agent wrote to
+// the memory. If the messages contain no number, the answer must not contain one.
 func TestRecall(t *testing.T) {
 	t.Parallel()
 	s := small(t, enginesim.Config{})

@@ -54,8 +54,8 @@ func (e *Engine) routed(c *Call, n int) (data []byte, tokens int) {
 	return data, len(all) - 1
 }
 
-// npy returns the routed experts as base64 of a .npy file, as vLLM does, or nil if the engine was not
-// started with them.
+// npy returns the routed experts as base64 of a .npy file, as vLLM does, or nil if Config.Experts is
+// not set.
 func (e *Engine) npy(c *Call) any {
 	shape := e.cfg.Experts
 	if shape == (tokenize.ExpertShape{}) {
@@ -77,7 +77,7 @@ func (e *Engine) npy(c *Call) any {
 	return base64.StdEncoding.EncodeToString(append(append(file, head...), data...))
 }
 
-// appendInside appends the members of meta_info that were asked for.
+// appendInside appends the requested members of meta_info.
 func (e *Engine) appendInside(dst []byte, g *generation, n int) []byte {
 	c := &g.call
 	if e.cfg.VersionSpans && n == len(c.OutputIDs) {
@@ -109,8 +109,8 @@ func (e *Engine) appendInside(dst []byte, g *generation, n int) []byte {
 	return dst
 }
 
-// inside returns the message of a refusal if a request asks SGLang for values from inside the call
-// that the engine cannot return.
+// inside returns an error message if a request asks SGLang for values from inside the call that the
+// engine cannot return, or "".
 func (e *Engine) inside(g *generation, experts, masks, meta bool) string {
 	switch {
 	case experts && e.cfg.Experts == (tokenize.ExpertShape{}):

@@ -6,12 +6,12 @@
 // everywhere:
 //
 //   - A member with the value null counts as absent.
-//   - An unknown member is refused, and a duplicate member too.
-//   - Texts keep their bytes: they are copied as JSON strings.
+//   - Unknown and duplicate members are refused.
+//   - Texts keep their bytes, because they are copied as JSON strings.
 //   - Several texts of one message are joined with a line break, as vLLM does. So a message gives the
 //     same prompt whether a client writes its content as a string or as a list with one block.
-//   - One user message can become several messages, because chat completions have a message of its own
-//     for each tool result. The order stays the same. Consecutive messages with one role are not
+//   - One user message can become several messages, because chat completions have a separate message
+//     for each tool result. The order stays the same. Consecutive messages with the same role are not
 //     merged.
 //   - A request must not end with an assistant message. Chat completions cannot continue it.
 //
@@ -20,20 +20,21 @@
 // An assistant message becomes up to one thinking block, one text block, and one tool_use block for
 // each tool call. Empty texts have no block, because the API does not accept them in a request.
 //
-// The signature of a thinking block is the id of the answer. Clients return it, and requests ignore it.
+// The signature of a thinking block is the id of the answer. Clients send it back, and the tap drops
+// it.
 //
-// The input of a tool_use block is an object, but a model can write anything. If the arguments are not
-// an unambiguous JSON object, the input is {"_arguments":"…"} with the text of the arguments. A request
-// with this input gets the text back. Clients report the unknown parameter to the model. The echo of an
-// object lacks only the white space around it.
+// The input of a tool_use block is an object, but a model can write any text. If the arguments are not
+// an unambiguous JSON object, the input is {"_arguments":"…"} with the text of the arguments. In a
+// request, such an input becomes the text again. Clients report the unknown parameter to the model. An
+// object that a client sends back loses only the white space around it.
 //
 // The ids of tool calls stay the same, because some chat templates print them.
 //
 // # Tool search
 //
 // A tool with defer_loading is not in the prompt, and tool_reference is refused, because chat
-// completions cannot add a tool inside a conversation. After this error, Claude Code sends all tools.
-// With ENABLE_TOOL_SEARCH=false, it sends them from the beginning, so that the prompt does not change.
+// completions cannot add a tool during a conversation. After this error, Claude Code sends all tools.
+// With ENABLE_TOOL_SEARCH=false, it sends them from the beginning, so the prompt does not change.
 //
 // # Source
 //

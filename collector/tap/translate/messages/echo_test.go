@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/translate"
 )
 
-// TestEcho proves that an answer which a client sends back becomes the message of the engine again:
-// the same bytes if the client keeps the bytes of each block, and the same values if it writes new
+// TestEcho checks that an answer that a client sends back becomes the engine's message again: the
+// same bytes if the client keeps the bytes of each block, and the same values if it writes new
 // JSON. The events of the answer contain the same blocks.
 func TestEcho(t *testing.T) {
 	t.Parallel()
@@ -47,7 +47,7 @@ func TestEcho(t *testing.T) {
 		if err := d.Decode(&values); err != nil {
 			t.Fatal(err)
 		}
-		anew, _ := json.Marshal(values) // it comes from JSON
+		anew, _ := json.Marshal(values) // the values come from JSON, so they can be encoded
 		if got := echoed(t, anew); !equalJSON(t, loose(t, got), loose(t, want)) {
 			t.Fatalf("seed %d: the echo of %s is\n%s\nwant\n%s", seed, anew, got, want)
 		}
@@ -125,7 +125,7 @@ func decorated(r *rand.Rand, block json.RawMessage) json.RawMessage {
 	return json.RawMessage(`{"cache_control":{"type":"ephemeral"},` + text[1:])
 }
 
-// echoed returns the assistant message for a content that a client sends back.
+// echoed returns the assistant message for content that a client sends back.
 func echoed(t *testing.T, content []byte) string {
 	t.Helper()
 	const before, after = `{"role":"user","content":"hi"},`, `,{"role":"user","content":"go on"}]`
@@ -207,7 +207,7 @@ func equalJSON[A, B string | []byte | json.RawMessage](t *testing.T, a A, b B) b
 	return bytes.Equal(encode(x), encode(y))
 }
 
-// encode returns JSON in the way of the engines.
+// encode returns JSON in the engines' format.
 func encode(v any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

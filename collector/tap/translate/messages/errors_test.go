@@ -36,7 +36,7 @@ func TestError(t *testing.T) {
 	}
 }
 
-// TestOverflow proves that the error begins with the words by which Claude Code recognizes it.
+// TestOverflow checks that the error begins with the words that Claude Code looks for.
 func TestOverflow(t *testing.T) {
 	t.Parallel()
 	for message, want := range map[string]string{
@@ -50,7 +50,7 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// TestLateError proves what a client gets that waited for events.
+// TestLateError checks the error that a client gets after a Waiting event.
 func TestLateError(t *testing.T) {
 	t.Parallel()
 	r := replyTo(t)

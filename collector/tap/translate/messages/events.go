@@ -7,7 +7,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/translate"
 )
 
-// Waiting appends a ping. The SDKs for Python and JavaScript ignore it, also as the first event.
+// Waiting appends a ping. The SDKs for Python and JavaScript ignore it, even as the first event.
 func (reply) Waiting(dst []byte) []byte {
 	return append(dst, "event: ping\ndata: {\"type\":\"ping\"}\n\n"...)
 }

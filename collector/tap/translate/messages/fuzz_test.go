@@ -40,8 +40,9 @@ func seeds(tb testing.TB) (out []string) {
 	return out
 }
 
-// FuzzRequest proves that every request is translated or refused: a chat completion is JSON with the
-// members that an engine needs, and an error has a message. Without max_tokens, the result is the same.
+// FuzzRequest checks that every request is translated or refused. A chat completion must be JSON with
+// the members that an engine needs, and an error must have a message. Without max_tokens, the result is
+// the same.
 func FuzzRequest(f *testing.F) {
 	for _, s := range seeds(f) {
 		f.Add([]byte(s))

@@ -7,8 +7,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// members reads an object. It calls read with each member that the table passes or translates. The
-// function read can read the value.
+// members reads an object. It calls read with each member that the table passes or translates. If
+// read does not read the value, members skips it.
 func (p *parser) members(t *translate.Table, read func(name string)) {
 	for name := range p.s.Members {
 		if !p.s.Null() && p.allowed(t, name, "unknown member") {
@@ -31,7 +31,7 @@ func (p *parser) allowed(t *translate.Table, name, unknown string) bool {
 	return false
 }
 
-// kind returns the value of a member in the next object that decides about the other members. It does
+// kind returns the value of the member of the next object that selects the object's table. It does
 // not read the object. If the table drops or refuses the value, kind returns "". It sets the error if
 // the value is refused or missing.
 func (p *parser) kind(t *translate.Table, member string) string {
@@ -125,8 +125,8 @@ func join(dst []byte, texts []string) []byte {
 	return append(dst, '"')
 }
 
-// quote appends valid UTF-8 as a JSON string. It escapes as little as possible, in the way of Python's
-// json module without ensure_ascii.
+// quote appends valid UTF-8 as a JSON string. It escapes as little as possible, as Python's json
+// module does with ensure_ascii=False.
 func quote(dst []byte, text string) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')

@@ -29,11 +29,11 @@ func (Dialect) Tables() []translate.Table {
 func (Dialect) Request(body []byte) (*translate.Call, error) { return request(body, true) }
 
 // Count translates the body of a request to count tokens. It is like Request, but max_tokens can be
-// absent. The prompt of the chat completion has the tokens to count.
+// absent. The tokens of the chat completion's prompt are the tokens to count.
 func (Dialect) Count(body []byte) (*translate.Call, error) { return request(body, false) }
 
 func request(body []byte, limited bool) (*translate.Call, error) {
-	// Each message gets a few more bytes than it had.
+	// A message grows by a few bytes.
 	p := parser{out: make([]byte, 0, len(body)+len(body)/8+512)}
 	p.s.Reset(string(body), strictjson.Options{HalfPairs: true})
 	p.request()
@@ -139,7 +139,8 @@ func (p *parser) integer() int64 {
 	return n
 }
 
-// systemTexts reads the member system. The first block of Claude Code is a header for the vendor.
+// systemTexts reads the member system. The first block that Claude Code sends is a header for the
+// vendor.
 func (p *parser) systemTexts() {
 	const header = `"x-anthropic-billing-header:`
 	p.content(systemBlocks, func(string) { p.textBlock() })

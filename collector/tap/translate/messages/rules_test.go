@@ -73,7 +73,7 @@ var places = map[string]place{
 }
 
 // samples contains a value for each rule that passes or translates a member, and a part of the chat
-// completion that this value gives. For a table about the values of a member, it contains the object.
+// completion that results from it. For a table about the values of a member, it contains the object.
 var samples = map[string][2]string{
 	"request/model":              {`"n"`, `"model":"n"`},
 	"request/messages":           {`[{"role":"user","content":"new"}]`, `"messages":[{"role":"user","content":"new"}]`},
@@ -160,7 +160,7 @@ var samples = map[string][2]string{
 	"clear_thinking_20251015/keep":            {`{"type":"all"}`, `"hi"}]}`},
 }
 
-// TestRules proves each rule of each table.
+// TestRules checks each rule of each table.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	used := 0

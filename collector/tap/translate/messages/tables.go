@@ -2,7 +2,8 @@ package messages
 
 import "github.com/rollout-rl/rollout/collector/tap/translate"
 
-// The tables decide about every member and every type. The parser only contains the translations.
+// The tables decide what happens to every member and every type. The parser contains only the
+// translations.
 
 func table(title string, rules ...translate.Rule) *translate.Table {
 	return &translate.Table{Title: title, Rules: rules}
@@ -26,14 +27,14 @@ func refuse(member, note string) translate.Rule {
 
 // Notes that several rules share.
 const (
-	noteCache    = "the cache of the engine needs no marks"
-	noteServer   = "tools that the vendor runs do not exist"
+	noteCache    = "the engine's cache needs no markers"
+	noteServer   = "an engine does not run the vendor's tools"
 	noteFiles    = "chat completions cannot express files"
-	noteVendor   = "only the vendor's models know this tool"
-	noteAccount  = "an account of the vendor"
+	noteVendor   = "only the vendor's models support this tool"
+	noteAccount  = "it concerns an account of the vendor"
 	noteSelects  = "selects the table"
-	noteLoading  = "a tool cannot be added inside a conversation"
-	noteToolsets = "toolsets of the vendor do not exist"
+	noteLoading  = "chat completions cannot change tools during a conversation"
+	noteToolsets = "an engine does not have the vendor's toolsets"
 )
 
 var requestTable = table("request",
@@ -45,18 +46,18 @@ var requestTable = table("request",
 	pass("top_p", ""),
 	pass("top_k", ""),
 	change("stop_sequences", "`stop`"),
-	change("stream", "the engine never gets it; the answer is written as events"),
+	change("stream", "the engine always sends a whole answer; the tap writes it as events"),
 	change("tools", "`tools` with the type `function`"),
 	change("tool_choice", "`tool_choice`"),
 	change("thinking", "`chat_template_kwargs`"),
 	change("output_config", "`reasoning_effort` and `response_format`"),
 	change("context_management", "only edits that change nothing are accepted"),
-	drop("metadata", "describes the user"),
+	drop("metadata", "it describes the user"),
 	drop("cache_control", noteCache),
 	drop("service_tier", "the engine has no tiers"),
-	drop("speed", "the engine has one speed"),
-	drop("inference_geo", "the engine has one place"),
-	drop("diagnostics", "asks for facts about the vendor's cache"),
+	drop("speed", "the engine has no speed modes"),
+	drop("inference_geo", "the engine has no regions"),
+	drop("diagnostics", "it asks for information about the vendor's cache"),
 	drop("billing_policy", noteAccount),
 	drop("user_profile_id", noteAccount),
 	drop("workspace_id", noteAccount),
@@ -73,11 +74,11 @@ var messageTable = table("message",
 	pass("role", ""),
 	change("content", "the texts of a message become one string, joined with a line break; with an image, they become a list of parts"),
 	refuse("clear_at", "it removes a message from later prompts"),
-	refuse("output_config", "it changes the effort inside a conversation"),
+	refuse("output_config", "it changes the effort during a conversation"),
 )
 
 var roleTable = table("role of a message",
-	pass("user", "text after a tool result becomes a message of its own; messages are never merged"),
+	pass("user", "text after a tool result becomes a separate message; messages are never merged"),
 	pass("assistant", "one message with `reasoning_content`, `content` and `tool_calls`; the last message must have another role"),
 	pass("system", "the message keeps its place"),
 )
@@ -157,7 +158,7 @@ var sourceTypes = table("type of the source of an image",
 
 var thinkingTable = table("thinking block",
 	change("type", noteSelects),
-	change("thinking", "`reasoning_content`; several thoughts are joined with a line break"),
+	change("thinking", "`reasoning_content`; several thinking blocks are joined with a line break"),
 	drop("signature", "the signature in an answer is the id of the answer"),
 )
 
@@ -167,7 +168,7 @@ var toolUseTable = table("tool_use block",
 	pass("name", ""),
 	change("input", "`arguments`: the text of the object, or the string in an object with only the member `_arguments`"),
 	drop("cache_control", noteCache),
-	change("caller", "only the model itself is accepted"),
+	change("caller", "only the model itself is accepted as the caller"),
 	refuse("toolset_name", noteToolsets),
 )
 

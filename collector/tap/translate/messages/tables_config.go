@@ -3,20 +3,20 @@ package messages
 import "github.com/rollout-rl/rollout/collector/tap/translate"
 
 var toolTable = table("tool",
-	change("type", "only tools with an own schema are accepted"),
+	change("type", "only tools with their own schema are accepted"),
 	pass("name", ""),
 	pass("description", ""),
 	change("input_schema", "`parameters`: the bytes stay the same"),
 	pass("strict", ""),
 	change("defer_loading", "if true, the tool is not in the prompt"),
 	drop("cache_control", noteCache),
-	drop("eager_input_streaming", "the input is always sent at once"),
+	drop("eager_input_streaming", "the input is always sent in one piece"),
 	drop("allowed_callers", "only the model itself calls tools"),
 	refuse("input_examples", "chat completions cannot express examples"),
 )
 
 var toolTypes = table("type of a tool",
-	change("custom", "a tool with the type `function`; the same without a type"),
+	change("custom", "a tool with the type `function`; the default"),
 )
 
 var choiceTable = table("tool_choice",
@@ -34,8 +34,8 @@ var choiceTypes = table("type of tool_choice",
 
 var thinkingConfig = table("thinking",
 	change("type", "see the next table"),
-	drop("budget_tokens", "a goal and not a limit; max_tokens is the limit"),
-	drop("display", "the client always gets the thoughts, so that it can return them"),
+	drop("budget_tokens", "a target, not a limit; max_tokens is the limit"),
+	drop("display", "the client always gets the reasoning, so that it can send it back"),
 	drop("block_binding", "signatures are not checked"),
 )
 
@@ -43,7 +43,7 @@ var thinkingTypes = table("type of thinking",
 	change("enabled", "`enable_thinking` and `thinking` are true in `chat_template_kwargs`; a template uses one of these names, or none"),
 	change("disabled", "both are false"),
 	drop("adaptive", "the default of the chat template decides"),
-	refuse("between_tools", "chat templates cannot limit where a model thinks"),
+	refuse("between_tools", "chat templates cannot restrict when a model thinks"),
 )
 
 var outputTable = table("output_config",
@@ -66,19 +66,19 @@ var contextTable = table("context_management",
 )
 
 var editTypes = table("type of an edit",
-	change("clear_thinking_20251015", "accepted if it keeps all thoughts"),
+	change("clear_thinking_20251015", "accepted if it keeps all thinking blocks"),
 	refuse("clear_tool_uses_20250919", "the tap does not remove parts of a conversation"),
 	refuse("compact_20260112", "the tap does not summarize conversations"),
 )
 
 var editTable = table("clear_thinking_20251015",
 	change("type", noteSelects),
-	change("keep", "must be `all`; the default removes thoughts"),
+	change("keep", "must be `all`; the default removes thinking blocks"),
 )
 
 var keepTypes = table("keep",
 	drop("all", "the edit changes nothing"),
-	refuse("thinking_turns", "the tap does not remove thoughts"),
+	refuse("thinking_turns", "the tap does not remove thinking blocks"),
 )
 
 // tables contains all tables in the order of the documentation.

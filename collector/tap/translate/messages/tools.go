@@ -134,7 +134,7 @@ func (p *parser) context() {
 				p.known(keepTypes, p.s.Text(), at)
 			})
 			if !keep {
-				p.s.Fail("keep is missing, and the default removes thoughts")
+				p.s.Fail("keep is missing, and the default removes thinking blocks")
 			}
 		}
 	})

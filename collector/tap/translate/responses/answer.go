@@ -64,7 +64,8 @@ func (p *parser) reply() *reply {
 	return r
 }
 
-// oneLine removes line breaks, which are only between the tokens of JSON. An event is one line.
+// oneLine removes line breaks, because an event must be one line. Valid JSON has line breaks only
+// between its tokens.
 var oneLine = strings.NewReplacer("\n", "", "\r", "")
 
 // Whole appends the body of an answer that is not a stream.

@@ -5,7 +5,7 @@
 //	body = call.Reply.Whole(nil, answer)        // or Events for a stream
 //
 // [Dialect.Tables] contains a rule for each member of a request. A text keeps its bytes: a string of the
-// request is copied into the chat completion as it is, and a string of the engine into the answer.
+// request is copied unchanged into the chat completion, and a string of the engine into the answer.
 //
 // # Assistant messages
 //
@@ -20,24 +20,24 @@
 //
 // An empty answer has one message item with an empty text, so that the next request contains the answer.
 //
-// The ids of the items contain the answer's id, such as msg_<answer>_1. Items of different answers are
-// different messages. If the client sends no ids, a message or reasoning after a tool call begins a new
-// message, and so do a second message and reasoning after a message.
+// The ids of the items contain the answer's id, such as msg_<answer>_1. Items of different answers
+// become different messages. If the client sends no ids, these items begin a new message: a message
+// or reasoning after a tool call, a second message, and reasoning after a message.
 //
 // # System messages
 //
 // The instructions and the system and developer messages at the beginning of the input become one system
-// message, with an empty line between the texts: Codex sends two, and many chat templates accept only
-// one. Later ones stay in their place.
+// message, with an empty line between the texts. The reason is that Codex sends two, and many chat
+// templates accept only one. Later system messages stay in their place.
 //
 // # Tools
 //
 // Chat completions have only functions. A custom tool becomes a function with the parameter input. A
-// tool of a namespace becomes a function with the name <namespace>__<name>. The tool calls of the
-// answer get their own form again. If the model calls a custom tool with other arguments than an input,
-// the client gets the text of the arguments as the input. An input becomes arguments as Python prints
-// them, {"input": "…"}. If the model printed them with other white space, the message has equal
-// arguments in other bytes.
+// tool of a namespace becomes a function with the name <namespace>__<name>. In the answer, the calls of
+// these tools get their original form again. If the model calls a custom tool with arguments of another
+// form, the client gets the text of the arguments as the input. In a request, an input becomes
+// arguments in the form that Python prints: {"input": "…"}. If the model wrote other white space, the
+// arguments in the message have the same value, but other bytes.
 //
 // # Reading order
 //

@@ -128,7 +128,8 @@ func (Dialect) Error(e *translate.Error) []byte {
 	return append(appendText(out, e.Code), "}}\n"...)
 }
 
-// failure returns the code of the error in response.failed. Clients try again unless they know the code.
+// failure returns the code of the error in response.failed. Clients retry unless they recognize the
+// code.
 func failure(e *translate.Error) string {
 	switch {
 	case e.Code == translate.CodeOverflow:

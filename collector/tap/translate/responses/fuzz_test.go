@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/translate/responses"
 )
 
-// FuzzRequest translates any body. The result is a chat completion whose messages have a role, or an
-// error with a message.
+// FuzzRequest translates any body. The result must be a chat completion whose messages have a role,
+// or an error with a message.
 func FuzzRequest(f *testing.F) {
 	files, err := filepath.Glob("testdata/request/*.txtar")
 	if err != nil {

@@ -18,7 +18,7 @@ func (p *parser) input() {
 	}
 }
 
-// inputItem translates an item. Its members can have any order, so they are collected before.
+// inputItem translates an item. Its members can have any order, so they are collected first.
 func (p *parser) inputItem(f []field) {
 	kind := word(get(f, "type"))
 	if kind == "" {
@@ -97,7 +97,7 @@ func (p *parser) message(f []field) {
 	p.messages = append(p.messages, '}')
 }
 
-// leading adds the text of a system message at the beginning to the only system message there.
+// leading adds the text of a system message at the beginning of the input to p.system.
 func (p *parser) leading(content string) {
 	if content == "" || content[0] == '"' {
 		p.system = append(p.system, p.required([]field{{"content", content}}, "content"))

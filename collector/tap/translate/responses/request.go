@@ -30,8 +30,8 @@ func (Dialect) Request(body []byte) (*translate.Call, error) {
 }
 
 // A parser translates one request. It appends to messages and to rest, which are joined at the end. The
-// scanner s reads the body once. Its values are read again with nested, where their form depends on a
-// member that can follow them, such as type. All errors are set in s.
+// scanner s reads the body once. If the form of a value depends on a member that can follow it, such as
+// type, the value is read again with nested. All errors are set in s.
 type parser struct {
 	s           *strictjson.Scanner
 	nested      strictjson.Scanner
@@ -185,7 +185,7 @@ func (p *parser) readAgain() {
 	}
 }
 
-// again are the options for text that has been read before.
+// again contains the options for text that has already been checked.
 var again = strictjson.Options{HalfPairs: true, EqualNames: true, CheckedUTF8: true}
 
 // collect reads an object and appends its members to fields, except those with the value null.

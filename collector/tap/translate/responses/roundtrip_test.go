@@ -84,8 +84,9 @@ func message(a *translate.Answer) string {
 	return out + "}"
 }
 
-// randomAnswer returns an answer. The arguments are not JSON, or have the form that Python writes. Without ids, it has no refusal beside a content, and custom tools get
-// an input, because these forms need ids.
+// randomAnswer returns an answer. The arguments are not JSON, or have the form that Python writes. Without
+// ids, it does not have both a refusal and content, and the calls of custom tools have an input, because
+// other answers need ids.
 func randomAnswer(r *rand.Rand, n int, ids bool) *translate.Answer {
 	a := &translate.Answer{ID: fmt.Sprintf("fb4b_%d", n), Model: "m", Created: 1, Finish: []string{"stop", "length"}[r.IntN(2)]}
 	if r.IntN(2) == 0 {

@@ -71,7 +71,7 @@ func (p *parser) format(value string) {
 	}
 }
 
-// toolChoice translates tool_choice, after all tools are known.
+// toolChoice translates tool_choice, after the tools have been translated.
 func (p *parser) toolChoice() {
 	if p.choice == "" || p.s.Err() != nil {
 		return
@@ -136,7 +136,7 @@ func unquote(value string) string {
 	return strictjson.New(value, again).Text()
 }
 
-// fail sets an error, unless there is one.
+// fail sets an error, unless one is already set.
 func (p *parser) fail(problem string) { p.s.FailWith(&strictjson.Error{Problem: problem}) }
 
 // failed reports whether there is an error, and adds the place to its path.

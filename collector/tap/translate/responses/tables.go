@@ -60,40 +60,40 @@ func (t *table) with(member string, values *table) *table {
 }
 
 const (
-	sameMeaning = "as it is"
+	sameMeaning = "unchanged"
 	bookkeeping = "it does not change the prompt"
-	serverState = "the tap keeps no responses: send the whole conversation in input, with store false"
+	serverState = "the tap does not store responses: send the whole conversation in input, with store false"
 	noHosted    = "an engine does not have this tool"
 	seeTable    = "see its table"
 )
 
 var requestTable = rules("request",
 	rule("model", passed, sameMeaning),
-	rule("input", translated, "`messages`: a string is a user message, a list see input item"),
-	rule("instructions", translated, "the beginning of the first message, with role system"),
+	rule("input", translated, "`messages`: a string becomes a user message; for a list, see input item"),
+	rule("instructions", translated, "the beginning of the first message, with the role system"),
 	rule("tools", translated, "`tools`, see tool"),
 	rule("tool_choice", translated, "`tool_choice`; auto and none are dropped if no tool remains"),
 	rule("parallel_tool_calls", translated, "`parallel_tool_calls`; dropped if no tool remains"),
 	rule("max_output_tokens", translated, "`max_completion_tokens`"),
 	rule("reasoning", translated, seeTable),
 	rule("text", translated, seeTable),
-	rule("stream", translated, "the tap makes the events of the whole answer"),
+	rule("stream", translated, "the tap makes the events from the whole answer"),
 	rule("temperature", passed, sameMeaning),
 	rule("top_p", passed, sameMeaning),
-	rule("top_k", passed, "an extension of engines"),
-	rule("min_p", passed, "an extension of engines"),
-	rule("seed", passed, "an extension of engines"),
-	rule("stop", passed, "an extension of engines"),
-	rule("stop_token_ids", passed, "an extension of engines"),
-	rule("presence_penalty", passed, "an extension of engines"),
-	rule("frequency_penalty", passed, "an extension of engines"),
-	rule("repetition_penalty", passed, "an extension of engines"),
-	rule("chat_template_kwargs", passed, "an extension of engines"),
+	rule("top_k", passed, "an extension of the engines"),
+	rule("min_p", passed, "an extension of the engines"),
+	rule("seed", passed, "an extension of the engines"),
+	rule("stop", passed, "an extension of the engines"),
+	rule("stop_token_ids", passed, "an extension of the engines"),
+	rule("presence_penalty", passed, "an extension of the engines"),
+	rule("frequency_penalty", passed, "an extension of the engines"),
+	rule("repetition_penalty", passed, "an extension of the engines"),
+	rule("chat_template_kwargs", passed, "an extension of the engines"),
 	rule("truncation", dropped, seeTable),
 	rule("background", dropped, seeTable),
 	rule("include", dropped, seeTable),
 	rule("prompt_cache_options", dropped, seeTable),
-	rule("store", dropped, "the tap keeps no responses for clients"),
+	rule("store", dropped, "the tap does not store responses for clients"),
 	rule("stream_options", dropped, bookkeeping),
 	rule("prompt_cache_key", dropped, bookkeeping),
 	rule("prompt_cache_retention", dropped, bookkeeping),
@@ -110,8 +110,8 @@ var requestTable = rules("request",
 	rule("prompt", refused, "the template is stored by the vendor: send its text in input"),
 	rule("context_management", refused, "the tap does not change the conversation"),
 	rule("top_logprobs", refused, "the answer contains no log-probabilities: the tap records them"),
-	rule("moderation", refused, "an engine does not have it"),
-	rule("image", refused, "an engine does not have it"),
+	rule("moderation", refused, "an engine does not support it"),
+	rule("image", refused, "an engine does not support it"),
 ).with("truncation", truncationTable).with("background", backgroundTable).with("include", includeTable).
 	with("prompt_cache_options", cacheTable).with("reasoning", reasoningTable).with("text", textTable)
 
@@ -159,7 +159,7 @@ var contextTable = words("reasoning: context",
 
 var modeTable = words("reasoning: mode",
 	rule("standard", dropped, "the default"),
-	rule("pro", refused, "an engine does not have it"),
+	rule("pro", refused, "an engine does not support it"),
 )
 
 var textTable = rules("text",

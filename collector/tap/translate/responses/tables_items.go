@@ -2,23 +2,23 @@ package responses
 
 const (
 	noHostedItem = "it belongs to a hosted tool, which an engine does not have"
-	ofAnswer     = "it decides which items are one assistant message"
+	ofAnswer     = "it decides which items form one assistant message"
 	noPrograms   = "an engine cannot run programs"
 )
 
 var itemTable = words("input item: type",
 	rule("message", translated, "a message"),
 	rule("function_call", translated, "a tool call of an assistant message"),
-	rule("function_call_output", translated, "a message with role tool"),
+	rule("function_call_output", translated, "a message with the role tool"),
 	rule("reasoning", translated, "`reasoning_content` of an assistant message"),
 	rule("custom_tool_call", translated, "a tool call of an assistant message, with the argument input"),
-	rule("custom_tool_call_output", translated, "a message with role tool"),
+	rule("custom_tool_call_output", translated, "a message with the role tool"),
 	rule("item_reference", refused, serverState),
 	rule("compaction", refused, "only the vendor can decrypt it"),
 	rule("compaction_summary", refused, "only the vendor can decrypt it"),
 	rule("compaction_trigger", refused, "the tap does not change the conversation"),
-	rule("configuration_update", refused, "chat completions cannot change settings inside a conversation"),
-	rule("additional_tools", refused, "chat completions cannot add tools inside a conversation: send them in tools"),
+	rule("configuration_update", refused, "chat completions cannot change settings during a conversation"),
+	rule("additional_tools", refused, "chat completions cannot add tools during a conversation: send them in tools"),
 	rule("tool_search_call", refused, noHostedItem),
 	rule("tool_search_output", refused, noHostedItem),
 	rule("web_search_call", refused, noHostedItem),
@@ -42,9 +42,9 @@ var itemTable = words("input item: type",
 )
 
 var messageTable = rules("input item of type message",
-	rule("type", translated, "message, also if it is missing and there is a role"),
+	rule("type", translated, "message; the default if there is a role"),
 	rule("role", translated, seeTable),
-	rule("content", translated, "`content`: a string, or a list of content parts. One text part becomes a string"),
+	rule("content", translated, "`content`: a string, or a list of content parts. A single text part becomes a string"),
 	rule("id", translated, ofAnswer),
 	rule("status", dropped, bookkeeping),
 	rule("phase", dropped, bookkeeping),
@@ -53,8 +53,8 @@ var messageTable = rules("input item of type message",
 var roleTable = words("input item of type message: role",
 	rule("user", passed, sameMeaning),
 	rule("assistant", translated, "one assistant message together with the other items of the same answer"),
-	rule("system", translated, "system. Those at the beginning become one message, because many chat templates accept only one"),
-	rule("developer", translated, "as system, because most chat templates do not know developer"),
+	rule("system", translated, "system. The system messages at the beginning become one message, because many chat templates accept only one"),
+	rule("developer", translated, "as system, because most chat templates do not support developer"),
 )
 
 var callTable = rules("input item of type function_call",
@@ -84,11 +84,11 @@ var customCallTable = rules("input item of type custom_tool_call",
 var outputTable = rules("input item of type function_call_output or custom_tool_call_output",
 	rule("type", translated, "role tool"),
 	rule("call_id", translated, "`tool_call_id`"),
-	rule("output", translated, "`content`: a string, or a list of content parts. One text part becomes a string"),
+	rule("output", translated, "`content`: a string, or a list of content parts. A single text part becomes a string"),
 	rule("id", dropped, bookkeeping),
 	rule("status", dropped, bookkeeping),
-	rule("name", dropped, "the call has it"),
-	rule("namespace", dropped, "the call has it"),
+	rule("name", dropped, "the call contains it"),
+	rule("namespace", dropped, "the call contains it"),
 	rule("caller", dropped, seeTable),
 ).with("caller", callerTable)
 
@@ -96,7 +96,7 @@ var reasoningItemTable = rules("input item of type reasoning",
 	rule("type", translated, "`reasoning_content`"),
 	rule("content", translated, "`reasoning_content`, with all parts in one text"),
 	rule("summary", translated, "`reasoning_content`, if there is no content"),
-	rule("encrypted_content", translated, "dropped, but refused without a text, because only the vendor can decrypt it"),
+	rule("encrypted_content", translated, "dropped; refused if the item has no text, because only the vendor can decrypt it"),
 	rule("id", translated, ofAnswer),
 	rule("status", dropped, bookkeeping),
 )
@@ -115,7 +115,7 @@ var partTable = words("content part: type",
 	rule("refusal", translated, "`refusal` of an assistant message"),
 	rule("input_image", translated, "a part of type image_url; refused in an assistant message"),
 	rule("input_file", refused, "an engine cannot read files: send the text"),
-	rule("input_audio", refused, "an engine cannot hear audio: send the text"),
+	rule("input_audio", refused, "an engine cannot process audio: send the text"),
 )
 
 var textPartTable = rules("content part with a text",

@@ -120,7 +120,7 @@ var values = map[string]string{
 // the example already has.
 var inert = []string{"request/stream", "id", "encrypted_content", "refusal"}
 
-// TestTables applies each rule.
+// TestTables checks each rule.
 func TestTables(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

@@ -2,12 +2,12 @@ package responses
 
 var toolTable = words("tool: type",
 	rule("function", translated, "a function"),
-	rule("custom", translated, "a function with the parameter input, a string"),
+	rule("custom", translated, "a function with one parameter, the string input"),
 	rule("namespace", translated, "one function per tool, with the name `<namespace>__<name>`"),
-	rule("web_search", dropped, "an engine cannot search, so the model does not see it"),
-	rule("web_search_2025_08_26", dropped, "an engine cannot search, so the model does not see it"),
-	rule("web_search_preview", dropped, "an engine cannot search, so the model does not see it"),
-	rule("web_search_preview_2025_03_11", dropped, "an engine cannot search, so the model does not see it"),
+	rule("web_search", dropped, "an engine cannot search, so the model does not get this tool"),
+	rule("web_search_2025_08_26", dropped, "an engine cannot search, so the model does not get this tool"),
+	rule("web_search_preview", dropped, "an engine cannot search, so the model does not get this tool"),
+	rule("web_search_preview_2025_03_11", dropped, "an engine cannot search, so the model does not get this tool"),
 	rule("file_search", refused, noHosted),
 	rule("computer", refused, noHosted),
 	rule("computer_use_preview", refused, noHosted),
@@ -50,12 +50,12 @@ var customTable = rules("tool of type custom",
 
 var customFormatTable = words("tool of type custom: format: type",
 	rule("text", dropped, "the default"),
-	rule("grammar", translated, "the definition is the description of the parameter input. It does not restrict the sampling"),
+	rule("grammar", translated, "the definition becomes the description of the parameter input. It does not restrict the sampling"),
 )
 
 var namespaceTable = rules("tool of type namespace",
 	rule("type", translated, "function"),
-	rule("name", translated, "the beginning of the names"),
+	rule("name", translated, "the beginning of the function names"),
 	rule("description", translated, "the beginning of each description"),
 	rule("tools", translated, "functions"),
 )

@@ -2,8 +2,7 @@ package responses
 
 import "strconv"
 
-// A tool is a tool of the request whose call has another form than a function_call with the function's
-// name.
+// A tool is a tool of the request whose calls are not function_call items with the function's name.
 type tool struct {
 	custom          bool
 	namespace, name string // JSON; the namespace is empty if there is none
@@ -107,7 +106,7 @@ func (p *parser) function(f, namespace []field, parameters string, custom bool) 
 	p.rest = append(p.rest, "}}"...)
 }
 
-// remember keeps a tool by the name of its function, which must be unique.
+// remember stores a tool under the name of its function, which must be unique.
 func (p *parser) remember(name string, t tool) {
 	if _, has := p.tools[name]; has {
 		p.fail("two tools have the name " + strconv.Quote(name))

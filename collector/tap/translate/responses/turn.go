@@ -110,7 +110,7 @@ func (p *parser) reasoning(f []field) {
 		}
 		for _, part := range p.readParts(name, value) {
 			if part.kind != textPart {
-				p.refuse(name, "reasoning is a text")
+				p.refuse(name, "reasoning can contain only text")
 			}
 			p.turn.reasoning = append(p.turn.reasoning, part.text)
 		}
@@ -148,7 +148,7 @@ func (p *parser) call(f []field, arguments, input string) {
 }
 
 // The ids of output items are a prefix, the answer's id, and the index of the item. The input of an item
-// with rawPrefix is the text of all arguments, because they have not the form {"input": …}.
+// with rawPrefix is the text of all arguments, because they do not have the form {"input": …}.
 const (
 	reasoningPrefix = "rs_"
 	messagePrefix   = "msg_"
@@ -172,7 +172,8 @@ func answerOf(id string) string {
 }
 
 // appendInput appends the arguments of a custom tool's function: the JSON string of {"input": input}.
-// The spaces are the ones that Python writes, because the engines parse and write arguments with it.
+// The white space is the same as in Python, because the engines parse and write arguments with
+// Python.
 func appendInput(dst []byte, input string) []byte {
 	dst = append(dst, `"{\"input\": `...)
 	for i := range len(input) {

@@ -105,7 +105,8 @@ def to_verl(
     id of the group. verl computes the advantages itself (compute_advantage_for_multi_trajectories). A
     row without a score would remove the scores of the whole batch, so unscored samples cannot be kept.
     The tags contain the two versions that versions returns. Rows with the column routed_experts get
-    the field routed_experts, which verl replays (router_replay mode R3). The last token of a row has none.
+    the field routed_experts, which verl replays (router_replay mode R3). In this field,
+    the last token of a row has zeros.
 
     In verl, each row is a sequence. With loss_agg_mode token-mean, the rows of a sample weigh as one
     row would. With seq-mean-token-mean, each row weighs as much as a whole sample, unless

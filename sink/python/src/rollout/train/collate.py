@@ -40,10 +40,10 @@ Per token, in the shape of the layout:
     attention_mask  int64         1 on tokens, 0 on padding; not in packed()
     row_ids         int64         the row of each token, in a shape that broadcasts with
                                   the layout: advantage[row_ids] has one value per token
-    routed_experts  int16 [..., layers, top_k]  experts of each token; -1 on padding and where the
-                                  engine returned none. Missing if no row has them
+    routed_experts  int16 [..., layers, top_k]  experts of each token; -1 on padding and on
+                                  tokens without experts. Missing if no row has them
     sampling_mask   int32 [..., M]  ids among which each token was sampled, followed by -1; only -1 on
-                                  padding and other tokens. Missing if no row has them
+                                  padding and on tokens without a mask. Missing if no row has them
 
 dtypes={"loss_mask": "float32"} selects another dtype by its numpy name, unless it would
 truncate an id, a version or a position.
