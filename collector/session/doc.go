@@ -67,11 +67,15 @@
 //
 // # Which call started a subagent
 //
-// The chain of a subagent has a parent (Chain.Parent) if a request proves it. A request is proof if
-// all of these are true:
+// The chain of a subagent has a parent (Chain.Parent) if requests prove it. The parent is the model call
+// whose answer contains the tool call. All of these must be true:
 //
-//   - It contains an answer with a tool call, directly followed by the result of this call. The result
-//     has the id of the call. No other call has an equal answer in this place.
+//   - The last user message in the first request of the subagent is equal to a string in the arguments of
+//     the tool call. If the string has at least 32 bytes, the message can also end with it, in a new
+//     line. No longer string matches. No other answer that ended before the first request has a call
+//     with this string.
+//   - A later request contains the answer with the tool call, directly followed by the result of this
+//     call. The result has the id of the call. No other call has an equal answer in this place.
 //   - The result contains the text of an answer of the subagent. The text has at least 32 bytes. If the
 //     result also contains answers of other chains, none of these chains waited for a tool during all
 //     calls of the subagent.
@@ -81,21 +85,18 @@
 //     other chains. In that case, there must be at least as many results with the text as chains with
 //     this answer.
 //
-// If there is no such request, the result can have come later: from a tool that waits for agents, or in a
-// user or system message. Then the prompt and the result together are proof if all of these are true:
+// If no result contains the text, it can have come later: from a tool that waits for agents, or in a
+// user or system message. Then these must be true in place of the rules for the result:
 //
-//   - The last user message in the first request of the subagent, or its last lines, are equal to a
-//     string in the arguments of a tool call. The string has at least 32 bytes, and no longer string
-//     matches. The answer with this call is the last answer of its conversation that ended before the
-//     first request began. No other answer that ended by then has a call with this string.
+//   - The string in the arguments has at least 32 bytes. The answer with the tool call is the last answer
+//     of its conversation that ended before the first request of the subagent began.
 //   - A later request of the conversation with the tool call contains the text of an answer of the
 //     subagent. The message with the text is not an answer. The text has at least 32 bytes, and no
 //     earlier message and no other answer contains it.
 //
-// The parent is the model call whose answer contains the tool call. It is set only if the proof
-// identifies exactly one model call. Each call of the chain must read an earlier answer of the chain, or
-// repeat a request whose answer was not delivered. Otherwise, the chain could contain two conversations.
-// Forks and auxiliary chains have no parent. Headers and shorter texts prove nothing.
+// The proof must identify exactly one model call. Each call of the chain must read an earlier answer of
+// the chain, or repeat a request whose answer was not delivered. Otherwise, the chain could contain two
+// conversations. Forks and auxiliary chains have no parent. Headers and shorter texts prove nothing.
 //
 // Call.Agent and Call.ParentAgent are hints. They help to choose between several candidates, and
 // between chains with equal answers. A call does not count if its Agent differs from the chain's

@@ -24,10 +24,14 @@ func (b *builder) findStarts() {
 	for _, r := range b.requests {
 		b.readResults(r)
 	}
+	prompts := b.newPrompts()
 	for _, x := range b.chains {
 		x.chooseStart()
+		if x.start != nil && x.start != x.prompted(prompts.of(x)) {
+			x.start = nil // the result can come from a tool that waits for an agent of an earlier call
+		}
 	}
-	b.startByPrompts()
+	b.startByPrompts(prompts)
 }
 
 // link sets chain.linked if all calls of the chain certainly belong to the conversation of its first

@@ -44,8 +44,10 @@ type relative struct {
 	results []msg // of the last answer
 	missing int   // the number of results that are not known yet
 	inbox   []string
-	twin    bool // another agent has the same first request
-	plain   bool // the final text is long and new, and its result contains it
+	twin    bool  // another agent has the same first request
+	waits   []int // the places in results of calls that wait for an agent
+	asked   bool  // the prompt is in the arguments of the tool call
+	plain   bool  // the final text is long and new, and its result contains it
 }
 
 func newFamily(seed uint64, n int) *family {
@@ -136,6 +138,9 @@ func (f *family) respond(a *relative) {
 		case c.name == "wait" && len(a.inbox) > 0:
 			a.results[i] = result(c.id, "<output>"+a.inbox[0]+"</output>")
 			a.inbox = a.inbox[1:]
+		case c.name == "wait" && slices.ContainsFunc(f.agents, func(b *relative) bool { return b.up == a && b.later }):
+			a.waits = append(a.waits, i)
+			a.missing++
 		case c.name == "agent" && len(f.of) < 40:
 			f.start(a, i, p.i+1, c.args)
 		}
@@ -146,15 +151,18 @@ func (f *family) respond(a *relative) {
 func (f *family) start(a *relative, slot, parent int, arguments string) {
 	prompt := "look: " + f.words("look", 2) // never the argument of another call
 	var of struct{ X string }
-	if err := json.Unmarshal([]byte(arguments), &of); err == nil && f.r.IntN(2) == 0 {
-		prompt = []string{"", "A reminder.\n"}[f.r.IntN(2)] + of.X
+	asked := false
+	if err := json.Unmarshal([]byte(arguments), &of); err == nil && f.r.IntN(4) > 0 {
+		reminder := []string{"", "A reminder.\n"}[f.r.IntN(2)]
+		prompt = reminder + of.X
+		asked = reminder == "" || len(strings.TrimSpace(of.X)) >= 32
 	}
 	agents := 1 + f.r.IntN(2)*f.r.IntN(2)
 	for range agents {
 		f.serial++
 		s := &relative{
 			conv: f.conv("bash agent wait", system("you are a subagent"), user(prompt)), name: fmt.Sprint("agent ", f.serial),
-			up: a, parent: parent, slot: slot, twin: agents > 1, turns: f.r.IntN(3), later: f.r.IntN(4) == 0 || a.missing > 0 && a.results[slot].text == "",
+			up: a, parent: parent, slot: slot, twin: agents > 1, asked: asked, turns: f.r.IntN(3), later: f.r.IntN(4) == 0 || a.missing > 0 && a.results[slot].text == "",
 		}
 		if f.agents = append(f.agents, s); s.later {
 			continue
@@ -174,13 +182,19 @@ func (f *family) finish(a *relative, p *pending) {
 	f.agents = slices.DeleteFunc(f.agents, func(b *relative) bool { return a == b })
 	switch {
 	case a.up == nil:
+	case a.later && len(a.up.waits) > 0: // all get this text, so that no call waits for ever
+		for _, i := range a.up.waits {
+			a.up.results[i].text = answer.text
+		}
+		a.up.missing -= len(a.up.waits)
+		a.up.waits = nil
 	case a.later:
 		if f.r.IntN(2) == 0 {
 			a.up.inbox = append(a.up.inbox, answer.text)
 		}
 	default:
 		text := []string{answer.text, "<result>\n" + answer.text + "\n</result>", "no result"}[f.r.IntN(3)]
-		a.plain = text != "no result" && !a.twin
+		a.plain = text != "no result" && !a.twin && a.asked
 		a.up.results[a.slot].text = text
 		a.up.missing--
 	}
@@ -245,7 +259,7 @@ func (f *family) log() string {
 }
 
 // TestRandomFamilies checks that no agent has a wrong parent. An agent must have a parent if the
-// result of a tool call contains its new text. ROLLOUT_SEED repeats an earlier run.
+// arguments of the tool call contain its prompt, and the result contains its new text. ROLLOUT_SEED repeats an earlier run.
 func TestRandomFamilies(t *testing.T) {
 	t.Parallel()
 	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("ROLLOUT_SEED"), strconv.FormatInt(time.Now().UnixNano(), 10)), 10, 64)
@@ -276,7 +290,7 @@ func TestRandomFamilies(t *testing.T) {
 		}
 		agents, parents = agents+len(out.Chains)-1, parents+found
 	}
-	if t.Logf("%d of %d agents have a parent", parents, agents); parents < agents/5 {
+	if t.Logf("%d of %d agents have a parent", parents, agents); parents < agents/6 {
 		t.Error("too few agents have a parent")
 	}
 }

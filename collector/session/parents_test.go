@@ -14,9 +14,10 @@ func TestParents(t *testing.T) {
 	t.Parallel()
 	const one, two = "The bug is in the second loop of main.go.", "The tests are in main_test.go, in the last part."
 	agents := func(ids ...string) msg {
-		m := does(ids[0], "agent", "{}")
+		prompts := map[string]string{"s": `{"prompt":"look"}`, "t": `{"prompts":["look again","look deeper"]}`}
+		m := does(ids[0], "agent", prompts[ids[0]])
 		for _, id := range ids[1:] {
-			m.calls = append(m.calls, toolCall{id, "agent", "{}"})
+			m.calls = append(m.calls, toolCall{id, "agent", prompts[id]})
 		}
 		return m
 	}
@@ -85,6 +86,17 @@ func TestParents(t *testing.T) {
 			m.turn(does("w", "wait", "{}"))
 			p.end(says(one))
 			m.add(result("w", one)).call(done)
+		}, "0"},
+		{"the result of a later call that ended before the agent's first request", func(h *harness) {
+			m := h.mainConv().turn(agents("s"), result("s", "started"))
+			m.call(does("w", "wait", "{}"))
+			h.subConv("look").call(says(one))
+			m.add(does("w", "wait", "{}"), result("w", one)).call(done)
+		}, "0"},
+		{"a prompt that is not in the arguments", func(h *harness) {
+			m := h.mainConv().turn(agents("s"))
+			h.subConv("look at the file").call(says(one))
+			m.add(result("s", one)).call(done)
 		}, "0"},
 		{"a result with another id", func(h *harness) {
 			m := h.mainConv().turn(agents("s"))

@@ -9,39 +9,37 @@ import (
 
 // startByPrompts sets the starts of subagents whose results come later than the result of the tool call
 // that started them. The package comment contains the rules.
-func (b *builder) startByPrompts() {
-	var open []*chain
+func (b *builder) startByPrompts(prompts *prompts) {
+	var returned map[[2]*chain]bool
 	for _, x := range b.chains {
-		if x.linked && len(x.starts) == 0 {
-			open = append(open, x)
+		if !x.linked || len(x.starts) > 0 {
+			continue
 		}
-	}
-	if len(open) == 0 {
-		return
-	}
-	prompts, returned := newPromptSearch(b.calls), b.returned()
-	for _, x := range open {
-		a := x.prompted(prompts.find(b.prompt(x)), b.prompt(x))
-		if a != nil && returned[[2]*chain{x, a.chain}] {
+		q := prompts.of(x)
+		a := x.prompted(q)
+		if a == nil || len(q.text) < minQuote || a.chain.lastBefore(x.first()) != a {
+			continue // a later call can have started the agent, with the name of a file that a wrote
+		}
+		if returned == nil {
+			returned = b.returned()
+		}
+		if returned[[2]*chain{x, a.chain}] {
 			x.start = a
 		}
 	}
 }
 
-// prompt returns the text of the last user message in the first request of the chain.
-func (b *builder) prompt(x *chain) string {
-	for _, i := range slices.Backward(x.first().Messages) {
-		if m := b.message(i); m.role == "user" {
-			return m.text
-		}
-	}
-	return ""
+// prompts contains the strings in the arguments of all tool calls, which can be prompts of subagents.
+type prompts struct {
+	b      *builder
+	byText map[string]*quote
+	search *quoteSearch // for those of at least minQuote bytes
 }
 
-// newPromptSearch returns a search for the strings in the arguments of tool calls.
-func newPromptSearch(calls []*call) *quoteSearch {
-	byText := map[string]*quote{}
-	for _, c := range calls {
+func (b *builder) newPrompts() *prompts {
+	p := &prompts{b: b, byText: map[string]*quote{}}
+	long := map[string]*quote{}
+	for _, c := range b.calls {
 		for _, u := range c.answer.uses {
 			var arguments any
 			if json.Unmarshal([]byte(u.arguments), &arguments) != nil {
@@ -49,35 +47,52 @@ func newPromptSearch(calls []*call) *quoteSearch {
 			}
 			eachValue(arguments, func(v any) {
 				text, _ := v.(string)
-				if text = strings.TrimSpace(text); len(text) < minQuote {
-					return
-				}
-				q := byText[text]
+				text = strings.TrimSpace(text)
+				q := p.byText[text]
 				if q == nil {
 					q = &quote{text: text, prefix: -1}
-					byText[text] = q
+					p.byText[text] = q
 				}
-				q.calls = append(q.calls, c)
+				if q.calls = append(q.calls, c); len(text) >= minQuote {
+					long[text] = q
+				}
 			})
 		}
 	}
-	return searchFor(byText)
+	p.search = searchFor(long)
+	return p
 }
 
-// prompted returns the only call that can have started the chain: a string in the arguments of its tool
-// calls is the end of the prompt. It returns nil if no call or more than one call qualifies. If several
-// strings are the end of the prompt, only the longest counts, because the others are parts of it.
-func (x *chain) prompted(found []*quote, prompt string) (a *call) {
-	var longest *quote
-	for _, q := range found {
-		if endsWith(prompt, q.text) && (longest == nil || len(q.text) > len(longest.text)) {
+// of returns the longest string that is the prompt of the chain, or the end of its prompt. A string that
+// is shorter than minQuote must be the whole prompt. Longer strings count first, because the others are
+// parts of them. The prompt is the last user message in the first request. Without such a string, of
+// returns nil.
+func (p *prompts) of(x *chain) (longest *quote) {
+	prompt := ""
+	for _, i := range slices.Backward(x.first().Messages) {
+		if m := p.b.message(i); m.role == "user" {
+			prompt = strings.TrimSpace(m.text)
+			break
+		}
+	}
+	if q := p.byText[prompt]; q != nil {
+		return q
+	}
+	for _, q := range p.search.find(prompt) {
+		// Harnesses can insert reminders before a prompt.
+		if before, ends := strings.CutSuffix(prompt, q.text); ends && strings.HasSuffix(before, "\n") && (longest == nil || len(q.text) > len(longest.text)) {
 			longest = q
 		}
 	}
-	if longest == nil {
+	return longest
+}
+
+// prompted returns the only call with q that can have started the chain, or nil.
+func (x *chain) prompted(q *quote) (a *call) {
+	if q == nil {
 		return nil
 	}
-	for _, c := range longest.calls {
+	for _, c := range q.calls {
 		switch {
 		case c == a, c.chain == x, !c.before(x.first()), x.contradicts(c):
 		case a != nil:
@@ -85,9 +100,6 @@ func (x *chain) prompted(found []*quote, prompt string) (a *call) {
 		default:
 			a = c
 		}
-	}
-	if a == nil || a.chain.lastBefore(x.first()) != a {
-		return nil // a later call can have started the agent, with the name of a file that a wrote
 	}
 	return a
 }
@@ -101,13 +113,6 @@ func (x *chain) lastBefore(c *call) *call {
 		}
 	}
 	return nil
-}
-
-// endsWith reports whether the last lines of a prompt are text. Harnesses can insert reminders
-// before the text.
-func endsWith(prompt, text string) bool {
-	before, found := strings.CutSuffix(prompt, text)
-	return found && (before == "" || strings.HasSuffix(before, "\n"))
 }
 
 // returned returns pairs of chains. The second chain received the text of an answer of the first chain, in a
