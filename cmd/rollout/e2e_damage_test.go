@@ -53,6 +53,9 @@ func newDamagedRun(t *testing.T, o killOptions) *damagedRun {
 	o.bucket = false
 	d.want = withoutKills(t, o)
 	o.bucket = inBucket
+	if o.bucket { // leave time to stop the first worker in the middle
+		o.latency = "50ms..200ms"
+	}
 	d.killRun = newKillRun(t, "rollout", o)
 	classes := objectClasses
 	if d.bucket == nil {
@@ -62,7 +65,7 @@ func newDamagedRun(t *testing.T, o killOptions) *damagedRun {
 		}
 		d.lives = 1
 		d.args = append(d.args, "--limit", "0")
-	} else { // samples of 100 ms leave time to stop the first worker in the middle
+	} else {
 		p := d.start(t)
 		waitFor(t, "a commit", func() bool { return len(keysOf(d.logs(t)...)) > 6 || !p.alive() })
 		_ = p.cmd.Process.Signal(os.Interrupt)

@@ -157,9 +157,11 @@ func latencyOf(t *testing.T, text string) lettasim.Latency {
 	return must(lettasim.ParseLatency(text))(t)
 }
 
+var recordedCases = sync.OnceValues(func() ([]*lettasim.Case, error) { return lettasim.LoadCases(os.DirFS(exchangesDir), ".") })
+
 func newSim(t *testing.T, cfg lettasim.Config) *lettasim.Server {
 	t.Helper()
-	cfg.Cases = must(lettasim.LoadCases(os.DirFS(exchangesDir), "."))(t)
+	cfg.Cases = must(recordedCases())(t)
 	return must(lettasim.New(cfg))(t)
 }
 

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -23,8 +24,9 @@ import (
 // every exchange with the server runs and engine calls that followed. A Case is immutable.
 type Case struct {
 	// Name is the file name without extensions. Task ids refer to the case by this name.
-	Name string
-	rec  Recording
+	Name  string
+	rec   Recording
+	lives [2][2]func() *life // with and without input ids, with and without traced ids
 }
 
 // A Recording is the content of a case file. testdata/README.md describes the fields.
@@ -121,6 +123,11 @@ func loadCase(fsys fs.FS, file, name string, zipped bool) (*Case, error) {
 			}
 		}
 	}
+	for i := range c.lives {
+		for j := range c.lives[i] {
+			c.lives[i][j] = sync.OnceValue(func() *life { return newLife(c, i == 1, j == 1) })
+		}
+	}
 	return c, nil
 }
 
@@ -170,6 +177,12 @@ type recordedRun struct {
 	steps    []template
 	messages []template
 	traces   []template
+}
+
+// life returns the life of the case. Servers share it.
+func (c *Case) life(inputIDs, tracedIDs bool) *life {
+	index := map[bool]int{true: 1}
+	return c.lives[index[inputIDs]][index[tracedIDs]]()
 }
 
 func newLife(c *Case, inputIDs, tracedIDs bool) *life {

@@ -63,7 +63,7 @@ func New(cfg Config) (*Server, error) {
 	s.stats.Faults = map[FaultKind]int64{}
 	s.stats.Requests = map[string]int64{}
 	for _, c := range s.cfg.Cases {
-		s.lives[c.Name] = newLife(c, s.cfg.InputIDs, s.cfg.InputIDs && !s.cfg.BareTraces)
+		s.lives[c.Name] = c.life(s.cfg.InputIDs, s.cfg.InputIDs && !s.cfg.BareTraces)
 	}
 	var err error
 	if s.base, err = parseObject([]byte(baseAgent)); err != nil {

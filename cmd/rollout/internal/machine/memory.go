@@ -73,7 +73,7 @@ func bound(ctx context.Context, every time.Duration, percent func(sizes []int64)
 	}
 	growth := 0
 	if percent != nil {
-		defer debug.SetGCPercent(debug.SetGCPercent(-1))
+		defer debug.SetGCPercent(100) // Go's default if GOGC is not set
 	}
 	defer debug.SetMemoryLimit(math.MaxInt64) // Go's default if GOMEMLIMIT is not set
 	samples, sizes := make([]runtimemetrics.Sample, len(metrics)), make([]int64, len(metrics))
