@@ -206,17 +206,18 @@ func (r *reply) outputs(a *translate.Answer) []output {
 // inputOf returns the input in the arguments of a custom tool's function, or "" if the arguments have
 // another form.
 func inputOf(arguments string) (input string) {
-	s := strictjson.New(unquote(arguments), strictjson.Options{HalfPairs: true})
+	outer := strictjson.New(arguments, strictjson.Options{})
+	s := strictjson.New(outer.Text(), strictjson.Options{HalfPairs: true})
 	if s.Kind() != '{' {
 		return ""
 	}
-	for _, f := range collect(s, nil) {
-		if f.name != "input" || f.value[0] != '"' {
+	for name := range s.Members {
+		if name != "input" || s.Kind() != '"' {
 			return ""
 		}
-		input = f.value
+		input = s.Raw()
 	}
-	if s.End() != nil {
+	if outer.End() != nil || s.End() != nil {
 		return ""
 	}
 	return input
