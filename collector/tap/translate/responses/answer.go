@@ -107,10 +107,10 @@ func (r *reply) response(dst []byte, a *translate.Answer, e *translate.Error) []
 	switch {
 	case status != incomplete:
 		dst = append(dst, "null"...)
-	case a.Finish == "length":
-		dst = append(dst, `{"reason":"max_output_tokens"}`...)
-	default:
+	case a.Finish == "content_filter":
 		dst = append(dst, `{"reason":"content_filter"}`...)
+	default:
+		dst = append(dst, `{"reason":"max_output_tokens"}`...)
 	}
 	dst = append(append(dst, `,"instructions":null,"model":`...), r.model...)
 	dst = append(dst, `,"output":[`...)
@@ -147,10 +147,11 @@ const (
 )
 
 func statusOf(a *translate.Answer) string {
-	if a.Finish == "length" || a.Finish == "content_filter" {
-		return incomplete
+	switch a.Finish {
+	case "stop", "tool_calls", "function_call", "":
+		return completed
 	}
-	return completed
+	return incomplete // "length", and all reasons of engines for incomplete answers, such as "abort"
 }
 
 // An output is an output item. All texts are JSON.
