@@ -107,14 +107,24 @@ func (c *chatCall) keepAlive() {
 // call is recorded.
 func (c *chatCall) answer() *translate.Answer {
 	t := &c.call.Call
+	// If the ids are malformed, t lacks the counts and the finish reason.
+	var usage struct {
+		Prompt  int32 `json:"prompt_tokens"`
+		Output  int32 `json:"completion_tokens"`
+		Details struct {
+			Cached int32 `json:"cached_tokens"`
+		} `json:"prompt_tokens_details"`
+	}
+	_ = json.Unmarshal(c.view.parts.members["usage"], &usage) // after an error, the other counts are used
 	a := &translate.Answer{
 		ID: c.session[:16] + "_" + strconv.Itoa(c.admission.Number()), Model: c.view.name(), Created: t.Began.Unix(), Finish: t.Finish,
-		PromptTokens: int64(max(0, t.PromptTokens)), OutputTokens: int64(max(0, t.OutputTokens)), Cached: int64(max(0, t.Cached)),
+		PromptTokens: int64(max(0, t.PromptTokens, usage.Prompt)), OutputTokens: int64(max(0, t.OutputTokens, usage.Output)), Cached: int64(max(0, t.Cached, usage.Details.Cached)),
 	}
 	if len(c.view.parts.choices) == 0 {
 		return a
 	}
 	choice := c.view.parts.choices[0]
+	a.Finish = cmp.Or(unquoted(choice.members["finish_reason"]), a.Finish)
 	m := &choice.message
 	a.Content, a.Refusal, a.Reasoning = m.content.value(), m.refusal.value(), m.thoughts.value()
 	if a.Reasoning == nil {
@@ -156,7 +166,11 @@ func toolCalls(list []byte) (calls []translate.ToolCall) {
 		return json.RawMessage(`""`)
 	}
 	for _, t := range in {
-		calls = append(calls, translate.ToolCall{ID: text(t.ID), Name: text(t.Function.Name), Arguments: text(t.Function.Arguments)})
+		c := translate.ToolCall{ID: text(t.ID), Name: text(t.Function.Name), Arguments: text(t.Function.Arguments)}
+		if object := t.Function.Arguments; len(object) > 0 && object[0] == '{' {
+			c.Arguments = quoted(string(object))
+		}
+		calls = append(calls, c)
 	}
 	return calls
 }

@@ -164,3 +164,52 @@ func TestTranslatedStream(t *testing.T) {
 		}
 	}
 }
+
+// TestTranslatedAnswers checks that a client gets all that an unusual answer of the engine contains.
+func TestTranslatedAnswers(t *testing.T) {
+	t.Parallel()
+	const (
+		usage  = `"usage":{"prompt_tokens":41,"completion_tokens":43,"prompt_tokens_details":{"cached_tokens":17}}`
+		answer = `{%s,"prompt_token_ids":[1],"choices":[{"index":0,"message":{"role":"assistant","content":"a","tool_calls":[{"id":"c","type":"function","function":{"name":"add","arguments":%s}}]},"finish_reason":%q,"token_ids":%s}]}`
+	)
+	for _, c := range []struct {
+		what, answer    string
+		responses, said []string // parts of the answers, without backslashes
+	}{
+		{
+			"malformed ids", fmt.Sprintf(answer, usage, `"{}"`, "length", "[-1]"),
+			[]string{`"status":"incomplete"`, `"reason":"max_output_tokens"`, `"input_tokens":41`, `"cached_tokens":17`, `"output_tokens":43`},
+			[]string{`"stop_reason":"max_tokens"`, `"input_tokens":24`, `"cache_read_input_tokens":17`, `"output_tokens":43`},
+		},
+		{
+			"an aborted answer", fmt.Sprintf(answer, usage, `"{}"`, "abort", "[1]"),
+			[]string{`"status":"incomplete"`}, []string{`"stop_reason":"max_tokens"`},
+		},
+		{
+			"arguments that are an object", fmt.Sprintf(answer, usage, `{"a": 1}`, "tool_calls", "[1]"),
+			[]string{`"arguments":"{"a": 1}"`}, []string{`{"a": 1}`},
+		},
+		{
+			"arguments that are cut off", fmt.Sprintf(answer, usage, `"{\"input\": \"abc"`, "tool_calls", "[1]"),
+			[]string{`"{"input": "abc"`}, []string{`"{"input": "abc"`},
+		},
+	} {
+		for i, a := range apis {
+			r := newSessionRig(t, proxy.Config{}, trialed{newEngine(t), func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(c.answer)) }})
+			key := r.begin(t)
+			custom := api{path: a.path, body: strings.Replace(a.body, `"type":"function","name":"add","parameters":{}`, `"type":"custom","name":"add"`, 1)}
+			if c.what == "arguments that are an object" {
+				custom = a
+			}
+			for _, stream := range []bool{false, true} {
+				status, text := custom.post(t, r, key, "single", stream)
+				plain := strings.ReplaceAll(text, `\`, "")
+				for _, want := range [][]string{c.responses, c.said}[i] {
+					if status != http.StatusOK || !strings.Contains(plain, want) {
+						t.Errorf("%s, %s, stream %v: %d %s\nwant %s", c.what, a.name, stream, status, text, want)
+					}
+				}
+			}
+		}
+	}
+}
