@@ -25,15 +25,18 @@ var apis = []struct {
 	{"/responses", responses.Dialect{}},
 }
 
-// apiOf returns the API that a path belongs to.
-func apiOf(path string) (ok bool, d translate.Dialect) {
-	path = strings.TrimSuffix(path, countSuffix)
+// apiOf returns the API that a path belongs to, which is also the form of errors. If a POST request to
+// the path is a call, calls is true.
+func apiOf(path string) (calls bool, d translate.Dialect) {
 	for _, a := range apis {
-		if strings.HasSuffix(path, a.path) {
+		switch {
+		case strings.HasSuffix(path, a.path):
 			return true, a.dialect
+		case strings.Contains(path, a.path+"/"):
+			d = a.dialect
 		}
 	}
-	return false, nil
+	return false, d
 }
 
 // countSuffix is the end of the path for counting the tokens of a request in Anthropic's API.
@@ -52,8 +55,12 @@ func (d counted) Request(body []byte) (*translate.Call, error) { return d.Count(
 
 // countTokens serves …/messages/count_tokens. It calls no engine, and the session does not record it.
 func (p *Proxy) countTokens(w http.ResponseWriter, r *http.Request, t *target) *refusal {
-	d, ok := t.dialect().(counter)
-	if !ok || p.cfg.Renderer == nil {
+	calls, api := apiOf(strings.TrimSuffix(t.path, countSuffix))
+	d, ok := api.(counter)
+	switch {
+	case !calls || !ok:
+		return errNotServed
+	case p.cfg.Renderer == nil:
 		return errNoRenderer
 	}
 	id := t.session.ID()

@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -210,6 +211,61 @@ func TestTranslatedAnswers(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestErrorForms checks that an error of any path of an API has the form of the API.
+func TestErrorForms(t *testing.T) {
+	t.Parallel()
+	r, _, key := guardedRig(t)
+	const (
+		messages  = `{"type":"error","error":{"type":"%s","message":"rollout tap: `
+		responses = `{"error":{"message":"rollout tap: `
+	)
+	for _, c := range []struct {
+		method, path string
+		status       int
+		kind         string
+	}{
+		{"POST", "/r/" + key + "/v1/messages/batches", 404, "not_found_error"},
+		{"POST", "/r/" + key + "/v1/messages/batches/count_tokens", 404, "not_found_error"},
+		{"POST", "/r/" + key + "/v1/messages/count_tokens", 404, "not_found_error"},
+		{"GET", "/r/" + key + "/v1/messages/batches", 404, "not_found_error"},
+		{"POST", "/v1/messages", 401, "authentication_error"},
+		{"POST", "/v1/messages/count_tokens", 401, "authentication_error"},
+		{"POST", "/v1/messages?key=" + key, 401, "authentication_error"},
+		{"POST", "/r/" + key[:9] + "/v1/messages/batches", 401, "authentication_error"},
+		{"POST", "/r/" + key + "/v1/responses/count_tokens", 404, ""},
+		{"POST", "/r/" + key + "/v1/responses/x", 404, ""},
+		{"POST", "/v1/responses", 401, ""},
+	} {
+		status, text := r.do(t, c.method, c.path, "{}")
+		want, kind := fmt.Sprintf(messages, c.kind), c.kind
+		if kind == "" {
+			want, kind = responses, `"type":"invalid_request_error","param":null`
+		}
+		if status != c.status || !strings.HasPrefix(text, want) || !strings.Contains(text, kind) || strings.Contains(text, "--render") != (c.path == "/r/"+key+"/v1/messages/count_tokens") {
+			t.Errorf("%s %s: %d %s, want %d %s", c.method, c.path, status, text, c.status, want)
+		}
+	}
+}
+
+// TestTranslatedHeader checks that an error in the form of an API does not have the type and the coding
+// of the engine's error.
+func TestTranslatedHeader(t *testing.T) {
+	t.Parallel()
+	for _, a := range apis {
+		r := newSessionRig(t, proxy.Config{}, trialed{newEngine(t), func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			w.Header().Set("Content-Encoding", "br")
+			w.WriteHeader(http.StatusBadGateway)
+			_, _ = w.Write([]byte("<html>"))
+		}})
+		res := r.send(t.Context(), t, "/r/"+string(r.begin(t))+a.path, fmt.Sprintf(a.body, false, "single"))
+		text, err := io.ReadAll(res.Body)
+		if got := res.Header.Get("Content-Type"); err != nil || res.StatusCode != http.StatusBadGateway || got != "application/json" || res.Header.Get("Content-Encoding") != "" || !json.Valid(text) {
+			t.Errorf("%s: %v, %v, %s, %v", a.name, res.Status, res.Header, text, err)
 		}
 	}
 }
