@@ -72,7 +72,8 @@ func (p *Proxy) chat(w http.ResponseWriter, r *http.Request, t *target) *refusal
 	if a.Number() > p.limits.Calls {
 		return &refusal{http.StatusForbidden, "too_many_calls", fmt.Sprintf("this session has made %d calls, the limit", p.limits.Calls)}
 	}
-	c := &chatCall{p: p, w: w, client: r.Context(), dialect: t.dialect(), session: id, share: share, admission: a, x: exchange{p: p}}
+	_, dialect := apiOf(t.path)
+	c := &chatCall{p: p, w: w, client: r.Context(), dialect: dialect, session: id, share: share, admission: a, x: exchange{p: p}}
 	defer c.end()
 	if bad := c.read(ctx, r); bad != nil {
 		return bad

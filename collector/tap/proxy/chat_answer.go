@@ -111,6 +111,10 @@ func (c *chatCall) head(res *http.Response) {
 // write sends a whole answer.
 func (c *chatCall) write(res *http.Response, body []byte) error {
 	c.head(res)
+	if c.reply != nil { // the tap made the body
+		c.w.Header().Set("Content-Type", "application/json")
+		c.w.Header().Del("Content-Encoding")
+	}
 	c.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	c.w.WriteHeader(res.StatusCode)
 	c.headed = true

@@ -92,9 +92,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	t := p.targetOf(r)
+	_, form := apiOf(clean(path))
 	switch {
 	case t == nil && !p.allowed(r):
-		errToken.send(w, nil)
+		errToken.send(w, form)
 		return
 	case t == nil && p.cfg.Pages != nil && strings.HasPrefix(path, "/tap/"):
 		p.cfg.Pages.ServeHTTP(w, r)
@@ -102,7 +103,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !p.enter(t != nil && t.ending()):
 		p.count(func(s *Stats) { s.Refused++ })
 		w.Header().Set("Connection", "close")
-		errDraining.send(w, t.dialect())
+		errDraining.send(w, form)
 		return
 	}
 	defer p.leave()
@@ -116,7 +117,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.relay(w, r)
 	}
 	if bad != nil {
-		bad.send(w, t.dialect())
+		bad.send(w, form)
 	}
 }
 

@@ -115,7 +115,6 @@ func TestSessionPaths(t *testing.T) {
 		{base, nil, 404, "not_found"},
 		{base + "/v1/xchat/completions", nil, 404, "not_found"},
 		{base + "/v1/chat/completions/x", nil, 404, "not_found"},
-		{base + "/v1/responses/x", nil, 404, "not_found"},
 		{base + "/v1/completions", nil, 404, "not_found"},
 		{"DELETE " + base, nil, 404, "not_found"},
 		{"POST /end", bearer(key), 404, "not_found"},

@@ -31,15 +31,6 @@ type target struct {
 	named   bool   // whether the key is in the path
 }
 
-// dialect returns the API of the request, or nil if it is not translated.
-func (t *target) dialect() translate.Dialect {
-	if t == nil {
-		return nil
-	}
-	_, d := apiOf(t.path)
-	return d
-}
-
 // ending reports whether the request ends the session.
 func (t *target) ending() bool { return t.named && t.path == "/end" }
 
@@ -161,6 +152,8 @@ var (
 	// A key in a query, for example, would reach the engine, and often a log.
 	errMisplacedKey = &refusal{http.StatusUnauthorized, "misplaced_key", "send the key in the path, as in /r/KEY/v1, or as the API key"}
 
+	errNotServed = &refusal{http.StatusNotFound, "not_found", "a session serves POST …/chat/completions, …/responses and …/messages, GET …/models, and POST " + prefix + "/KEY/end"}
+
 	errSealed     = &refusal{http.StatusGone, "after_seal", "the session is sealed and accepts no more calls"}
 	errCanceled   = &refusal{http.StatusGone, "after_seal", "the session was sealed while this call was running"}
 	errDraining   = &refusal{http.StatusServiceUnavailable, "draining", "the tap is draining and accepts no new requests"}
@@ -194,18 +187,18 @@ func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, t *target) 
 		return refused(t.err)
 	}
 	path, post := t.path, r.Method == http.MethodPost
-	api, _ := apiOf(path)
+	calls, _ := apiOf(path)
 	switch {
 	case t.ending() && post:
 		return p.endSession(w, r, t.session)
 	case post && strings.HasSuffix(path, countSuffix):
 		return p.countTokens(w, r, t)
-	case post && api:
+	case post && calls:
 		return p.chat(w, r, t)
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		return p.sessionPage(w, r, path)
 	}
-	return &refusal{http.StatusNotFound, "not_found", "a session serves POST …/chat/completions, …/responses and …/messages, GET …/models, and POST " + prefix + "/KEY/end"}
+	return errNotServed
 }
 
 // decode decodes the body of a request about a session into v. An empty body leaves v unchanged.

@@ -25,15 +25,18 @@ var apis = []struct {
 	{"/responses", responses.Dialect{}},
 }
 
-// apiOf returns the API that a path belongs to.
-func apiOf(path string) (ok bool, d translate.Dialect) {
-	path = strings.TrimSuffix(path, countSuffix)
+// apiOf returns the API that a path belongs to, which is also the form of errors. If a POST request to
+// the path is a call, calls is true.
+func apiOf(path string) (calls bool, d translate.Dialect) {
 	for _, a := range apis {
-		if strings.HasSuffix(path, a.path) {
+		switch {
+		case strings.HasSuffix(path, a.path):
 			return true, a.dialect
+		case strings.Contains(path, a.path+"/"):
+			d = a.dialect
 		}
 	}
-	return false, nil
+	return false, d
 }
 
 // countSuffix is the end of the path for counting the tokens of a request in Anthropic's API.
@@ -52,8 +55,12 @@ func (d counted) Request(body []byte) (*translate.Call, error) { return d.Count(
 
 // countTokens serves …/messages/count_tokens. It calls no engine, and the session does not record it.
 func (p *Proxy) countTokens(w http.ResponseWriter, r *http.Request, t *target) *refusal {
-	d, ok := t.dialect().(counter)
-	if !ok || p.cfg.Renderer == nil {
+	calls, api := apiOf(strings.TrimSuffix(t.path, countSuffix))
+	d, ok := api.(counter)
+	switch {
+	case !calls || !ok:
+		return errNotServed
+	case p.cfg.Renderer == nil:
 		return errNoRenderer
 	}
 	id := t.session.ID()
@@ -107,14 +114,24 @@ func (c *chatCall) keepAlive() {
 // call is recorded.
 func (c *chatCall) answer() *translate.Answer {
 	t := &c.call.Call
+	// If the ids are malformed, t lacks the counts and the finish reason.
+	var usage struct {
+		Prompt  int32 `json:"prompt_tokens"`
+		Output  int32 `json:"completion_tokens"`
+		Details struct {
+			Cached int32 `json:"cached_tokens"`
+		} `json:"prompt_tokens_details"`
+	}
+	_ = json.Unmarshal(c.view.parts.members["usage"], &usage) // after an error, the other counts are used
 	a := &translate.Answer{
 		ID: c.session[:16] + "_" + strconv.Itoa(c.admission.Number()), Model: c.view.name(), Created: t.Began.Unix(), Finish: t.Finish,
-		PromptTokens: int64(max(0, t.PromptTokens)), OutputTokens: int64(max(0, t.OutputTokens)), Cached: int64(max(0, t.Cached)),
+		PromptTokens: int64(max(0, t.PromptTokens, usage.Prompt)), OutputTokens: int64(max(0, t.OutputTokens, usage.Output)), Cached: int64(max(0, t.Cached, usage.Details.Cached)),
 	}
 	if len(c.view.parts.choices) == 0 {
 		return a
 	}
 	choice := c.view.parts.choices[0]
+	a.Finish = cmp.Or(unquoted(choice.members["finish_reason"]), a.Finish)
 	m := &choice.message
 	a.Content, a.Refusal, a.Reasoning = m.content.value(), m.refusal.value(), m.thoughts.value()
 	if a.Reasoning == nil {
@@ -156,7 +173,11 @@ func toolCalls(list []byte) (calls []translate.ToolCall) {
 		return json.RawMessage(`""`)
 	}
 	for _, t := range in {
-		calls = append(calls, translate.ToolCall{ID: text(t.ID), Name: text(t.Function.Name), Arguments: text(t.Function.Arguments)})
+		c := translate.ToolCall{ID: text(t.ID), Name: text(t.Function.Name), Arguments: text(t.Function.Arguments)}
+		if object := t.Function.Arguments; len(object) > 0 && object[0] == '{' {
+			c.Arguments = quoted(string(object))
+		}
+		calls = append(calls, c)
 	}
 	return calls
 }

@@ -336,7 +336,13 @@ func (m *mutator) answer() *translate.Answer {
 	}
 	for range max(0, m.IntN(5)-2) {
 		name := []string{"add", "now", "patch", "ns__spawn", "", m.text()}[m.IntN(6)]
-		arguments := []string{`{"a": 1}`, `{}`, "", "{", `{"input": "x\"\n"}`, `{"input":"x","b":1}`, `{"_arguments":"x"}`, "[]", `{"a":1,"a":2}`, m.text()}[m.IntN(10)]
+		arguments := []string{`{"a": 1}`, `{}`, "", `{"input": "x\"\n"}`, `{"input":"x","b":1}`, `{"input":"x","b":null}`, `{"_arguments":"x"}`, "[]", `{"a":1,"a":2}`, m.text()}[m.IntN(10)]
+		switch m.IntN(4) {
+		case 0: // cut off
+			arguments = arguments[:m.IntN(len(arguments)+1)]
+		case 1: // with any bytes
+			arguments = arguments[:m.IntN(len(arguments)+1)] + m.text() + arguments[m.IntN(len(arguments)+1):]
+		}
 		a.Calls = append(a.Calls, translate.ToolCall{ID: text(m.text()), Name: text(name), Arguments: text(arguments)})
 	}
 	return a

@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -161,6 +162,110 @@ func TestTranslatedStream(t *testing.T) {
 		}
 		if c := r.record(t, key).Calls[0]; c.Unread != "content_type" || c.Delivered {
 			t.Errorf("%s: recorded %+v", a.name, c)
+		}
+	}
+}
+
+// TestTranslatedAnswers checks that a client gets all that an unusual answer of the engine contains.
+func TestTranslatedAnswers(t *testing.T) {
+	t.Parallel()
+	const (
+		usage  = `"usage":{"prompt_tokens":41,"completion_tokens":43,"prompt_tokens_details":{"cached_tokens":17}}`
+		answer = `{%s,"prompt_token_ids":[1],"choices":[{"index":0,"message":{"role":"assistant","content":"a","tool_calls":[{"id":"c","type":"function","function":{"name":"add","arguments":%s}}]},"finish_reason":%q,"token_ids":%s}]}`
+	)
+	for _, c := range []struct {
+		what, answer    string
+		responses, said []string // parts of the answers, without backslashes
+	}{
+		{
+			"malformed ids", fmt.Sprintf(answer, usage, `"{}"`, "length", "[-1]"),
+			[]string{`"status":"incomplete"`, `"reason":"max_output_tokens"`, `"input_tokens":41`, `"cached_tokens":17`, `"output_tokens":43`},
+			[]string{`"stop_reason":"max_tokens"`, `"input_tokens":24`, `"cache_read_input_tokens":17`, `"output_tokens":43`},
+		},
+		{
+			"an aborted answer", fmt.Sprintf(answer, usage, `"{}"`, "abort", "[1]"),
+			[]string{`"status":"incomplete"`}, []string{`"stop_reason":"max_tokens"`},
+		},
+		{
+			"arguments that are an object", fmt.Sprintf(answer, usage, `{"a": 1}`, "tool_calls", "[1]"),
+			[]string{`"arguments":"{"a": 1}"`}, []string{`{"a": 1}`},
+		},
+		{
+			"arguments that are cut off", fmt.Sprintf(answer, usage, `"{\"input\": \"abc"`, "tool_calls", "[1]"),
+			[]string{`"{"input": "abc"`}, []string{`"{"input": "abc"`},
+		},
+	} {
+		for i, a := range apis {
+			r := newSessionRig(t, proxy.Config{}, trialed{newEngine(t), func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(c.answer)) }})
+			key := r.begin(t)
+			custom := api{path: a.path, body: strings.Replace(a.body, `"type":"function","name":"add","parameters":{}`, `"type":"custom","name":"add"`, 1)}
+			if c.what == "arguments that are an object" {
+				custom = a
+			}
+			for _, stream := range []bool{false, true} {
+				status, text := custom.post(t, r, key, "single", stream)
+				plain := strings.ReplaceAll(text, `\`, "")
+				for _, want := range [][]string{c.responses, c.said}[i] {
+					if status != http.StatusOK || !strings.Contains(plain, want) {
+						t.Errorf("%s, %s, stream %v: %d %s\nwant %s", c.what, a.name, stream, status, text, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestErrorForms checks that an error of any path of an API has the form of the API.
+func TestErrorForms(t *testing.T) {
+	t.Parallel()
+	r, _, key := guardedRig(t)
+	const (
+		messages  = `{"type":"error","error":{"type":"%s","message":"rollout tap: `
+		responses = `{"error":{"message":"rollout tap: `
+	)
+	for _, c := range []struct {
+		method, path string
+		status       int
+		kind         string
+	}{
+		{"POST", "/r/" + key + "/v1/messages/batches", 404, "not_found_error"},
+		{"POST", "/r/" + key + "/v1/messages/batches/count_tokens", 404, "not_found_error"},
+		{"POST", "/r/" + key + "/v1/messages/count_tokens", 404, "not_found_error"},
+		{"GET", "/r/" + key + "/v1/messages/batches", 404, "not_found_error"},
+		{"POST", "/v1/messages", 401, "authentication_error"},
+		{"POST", "/v1/messages/count_tokens", 401, "authentication_error"},
+		{"POST", "/v1/messages?key=" + key, 401, "authentication_error"},
+		{"POST", "/r/" + key[:9] + "/v1/messages/batches", 401, "authentication_error"},
+		{"POST", "/r/" + key + "/v1/responses/count_tokens", 404, ""},
+		{"POST", "/r/" + key + "/v1/responses/x", 404, ""},
+		{"POST", "/v1/responses", 401, ""},
+	} {
+		status, text := r.do(t, c.method, c.path, "{}")
+		want, kind := fmt.Sprintf(messages, c.kind), c.kind
+		if kind == "" {
+			want, kind = responses, `"type":"invalid_request_error","param":null`
+		}
+		if status != c.status || !strings.HasPrefix(text, want) || !strings.Contains(text, kind) || strings.Contains(text, "--render") != (c.path == "/r/"+key+"/v1/messages/count_tokens") {
+			t.Errorf("%s %s: %d %s, want %d %s", c.method, c.path, status, text, c.status, want)
+		}
+	}
+}
+
+// TestTranslatedHeader checks that an error in the form of an API does not have the type and the coding
+// of the engine's error.
+func TestTranslatedHeader(t *testing.T) {
+	t.Parallel()
+	for _, a := range apis {
+		r := newSessionRig(t, proxy.Config{}, trialed{newEngine(t), func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			w.Header().Set("Content-Encoding", "br")
+			w.WriteHeader(http.StatusBadGateway)
+			_, _ = w.Write([]byte("<html>"))
+		}})
+		res := r.send(t.Context(), t, "/r/"+string(r.begin(t))+a.path, fmt.Sprintf(a.body, false, "single"))
+		text, err := io.ReadAll(res.Body)
+		if got := res.Header.Get("Content-Type"); err != nil || res.StatusCode != http.StatusBadGateway || got != "application/json" || res.Header.Get("Content-Encoding") != "" || !json.Valid(text) {
+			t.Errorf("%s: %v, %v, %s, %v", a.name, res.Status, res.Header, text, err)
 		}
 	}
 }

@@ -77,12 +77,12 @@ func input(arguments json.RawMessage) string {
 		return "{}"
 	}
 	outer := strictjson.New(string(arguments), strictjson.Options{})
-	text := outer.Text()
-	s := strictjson.New(text, strictjson.Options{CheckedUTF8: true})
-	object := s.Kind() == '{'
-	s.Skip()
-	if outer.End() == nil && s.End() == nil && object && wrapped(text) == "" {
-		return text
+	s := strictjson.New(outer.Text(), strictjson.Options{CheckedUTF8: true})
+	if s.Kind() == '{' {
+		object := s.Raw()
+		if outer.End() == nil && s.End() == nil && wrapped(object) == "" {
+			return object
+		}
 	}
 	return `{"` + argumentsMember + `":` + string(arguments) + "}"
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/rollout-rl/rollout/collector/tap/translate"
 )
@@ -227,4 +228,47 @@ func bytesOf(values []json.RawMessage) (out [][]byte) {
 		out = append(out, v)
 	}
 	return out
+}
+
+// FuzzArguments sends an answer with any arguments of a tool back. The events must contain the same
+// block as the whole answer, and the arguments must be the same, except for white space around an object.
+func FuzzArguments(f *testing.F) {
+	for _, text := range []string{
+		``, `{}`, `{`, `{"a":`, `{"a": "abc`, "{\"a\": \"b\nc\"}", " {\"a\":\n\"b\"}\n", `abc`, `"abc"`, `null`, "\xff", "\n", `[{"a":1}]`, `{"a":1} x`,
+		`{"_arguments":"x"}`, ` {"_arguments":"x"}`, `{"\u005farguments":"x"}`, `{"_arguments":1}`, `{"a":1,"a":2}`, `{"a":"\ud800"}`, `{\"a\": \"\ud800\"}`,
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, arguments := range []json.RawMessage{json.RawMessage(`"` + text + `"`), encode(text)} { // an engine can write any JSON string
+			if !json.Valid(arguments) || !utf8.Valid(arguments) {
+				continue
+			}
+			a := &translate.Answer{ID: "a", Model: "m", Calls: []translate.ToolCall{{ID: encode("c"), Name: encode("f"), Arguments: arguments}}}
+			content := fields(t, replyTo(t).Whole(nil, a))["content"]
+			if got := eventBlocks(t, replyTo(t).Events(nil, a)); !equalJSON(t, got, content) {
+				t.Fatalf("%s: the events give %s, want %s", arguments, got, content)
+			}
+			var m struct {
+				Calls []struct {
+					Function struct{ Arguments json.RawMessage }
+				} `json:"tool_calls"`
+			}
+			if err := json.Unmarshal([]byte(echoed(t, content)), &m); err != nil || len(m.Calls) != 1 {
+				t.Fatalf("%s: %v: %s", arguments, err, echoed(t, content))
+			}
+			if got := m.Calls[0].Function.Arguments; string(got) != string(arguments) && trimmed(t, got) != trimmed(t, arguments) {
+				t.Fatalf("%s comes back as %s", arguments, got)
+			}
+		}
+	})
+}
+
+// trimmed returns the text of a JSON string without the white space at its ends.
+func trimmed(t *testing.T, value json.RawMessage) (text string) {
+	t.Helper()
+	if err := json.Unmarshal(value, &text); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Trim(text, " \n\r\t")
 }

@@ -134,6 +134,7 @@ var samples = map[string][2]string{
 	"tool/input_schema":     {`{"type":"object"}`, `"parameters":{"type":"object"}`},
 	"tool/strict":           {`true`, `"strict":true`},
 	"tool/defer_loading":    {`true`, `"hi"}]}`},
+	"tool/allowed_callers":  {`["direct"]`, `{"type":"function"`},
 	"type of a tool/custom": {`{"type":"custom","name":"f","input_schema":{}}`, `{"type":"function"`},
 
 	"tool_choice/type":                      {`"any"`, `"tool_choice":"required"`},

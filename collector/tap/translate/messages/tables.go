@@ -109,7 +109,7 @@ var resultBlocks = table("type of a content block in a tool result",
 )
 
 var assistantBlocks = table("type of a content block in an assistant message",
-	change("text", "a part of `content`"),
+	change("text", "a part of `content`; chat completions do not express whether it comes before or after other blocks"),
 	change("thinking", "a part of `reasoning_content`"),
 	change("tool_use", "an element of `tool_calls`"),
 	refuse("redacted_thinking", "only the vendor can read it"),
@@ -174,13 +174,16 @@ var toolUseTable = table("tool_use block",
 
 var callerTypes = table("type of the caller of a tool",
 	drop("direct", "the model itself"),
+	refuse("code_execution_20250825", noteServer),
+	refuse("code_execution_20260120", noteServer),
+	refuse("code_execution_20260521", noteServer),
 )
 
 var toolResultTable = table("tool_result block",
 	change("type", noteSelects),
 	change("tool_use_id", "`tool_call_id`"),
 	change("content", "a string; several texts are joined with a line break"),
-	drop("is_error", "chat completions lack it; the text describes the error"),
+	drop("is_error", "chat completions cannot express it; the model gets only the content of the result"),
 	drop("cache_control", noteCache),
 	refuse("toolset_name", noteToolsets),
 )

@@ -11,7 +11,7 @@ var toolTable = table("tool",
 	change("defer_loading", "if true, the tool is not in the prompt"),
 	drop("cache_control", noteCache),
 	drop("eager_input_streaming", "the input is always sent in one piece"),
-	drop("allowed_callers", "only the model itself calls tools"),
+	change("allowed_callers", "only the model itself is accepted as a caller"),
 	refuse("input_examples", "chat completions cannot express examples"),
 )
 

@@ -34,6 +34,11 @@ func (p *parser) tool() {
 			from := p.s.Offset()
 			p.s.Bool()
 			strict = p.s.Since(from)
+		case "allowed_callers":
+			for range p.s.Elements {
+				at := p.s.Offset()
+				p.known(callerTypes, p.s.Text(), at)
+			}
 		case "defer_loading":
 			deferred = p.s.Bool()
 		}

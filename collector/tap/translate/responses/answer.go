@@ -107,10 +107,10 @@ func (r *reply) response(dst []byte, a *translate.Answer, e *translate.Error) []
 	switch {
 	case status != incomplete:
 		dst = append(dst, "null"...)
-	case a.Finish == "length":
-		dst = append(dst, `{"reason":"max_output_tokens"}`...)
-	default:
+	case a.Finish == "content_filter":
 		dst = append(dst, `{"reason":"content_filter"}`...)
+	default:
+		dst = append(dst, `{"reason":"max_output_tokens"}`...)
 	}
 	dst = append(append(dst, `,"instructions":null,"model":`...), r.model...)
 	dst = append(dst, `,"output":[`...)
@@ -147,10 +147,11 @@ const (
 )
 
 func statusOf(a *translate.Answer) string {
-	if a.Finish == "length" || a.Finish == "content_filter" {
-		return incomplete
+	switch a.Finish {
+	case "stop", "tool_calls", "function_call", "":
+		return completed
 	}
-	return completed
+	return incomplete // "length", and all reasons of engines for incomplete answers, such as "abort"
 }
 
 // An output is an output item. All texts are JSON.
@@ -206,17 +207,18 @@ func (r *reply) outputs(a *translate.Answer) []output {
 // inputOf returns the input in the arguments of a custom tool's function, or "" if the arguments have
 // another form.
 func inputOf(arguments string) (input string) {
-	s := strictjson.New(unquote(arguments), strictjson.Options{HalfPairs: true})
+	outer := strictjson.New(arguments, strictjson.Options{})
+	s := strictjson.New(outer.Text(), strictjson.Options{HalfPairs: true})
 	if s.Kind() != '{' {
 		return ""
 	}
-	for _, f := range collect(s, nil) {
-		if f.name != "input" || f.value[0] != '"' {
+	for name := range s.Members {
+		if name != "input" || s.Kind() != '"' {
 			return ""
 		}
-		input = f.value
+		input = s.Raw()
 	}
-	if s.End() != nil {
+	if outer.End() != nil || s.End() != nil {
 		return ""
 	}
 	return input

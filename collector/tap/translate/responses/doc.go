@@ -22,7 +22,8 @@
 //
 // The ids of the items contain the answer's id, such as msg_<answer>_1. Items of different answers
 // become different messages. If the client sends no ids, these items begin a new message: a message
-// or reasoning after a tool call, a second message, and reasoning after a message.
+// or reasoning after a tool call, a second message, and reasoning after a message. So without ids, a
+// message that is directly followed by the tool calls of another answer becomes one message with them.
 //
 // # System messages
 //

@@ -91,8 +91,11 @@ func (p *parser) toolChoice() {
 	case rule.Action == passed:
 		p.member("tool_choice", p.choice)
 	default:
-		p.rest = append(p.rest, `,"tool_choice":{"type":"function","function":{"name":`...)
-		p.rest = append(append(p.rest, p.required(f, "name")...), "}}"...)
+		p.check(namedTable, f)
+		if name, namespace := p.required(f, "name"), p.text(get(f, "namespace")); p.s.Err() == nil {
+			p.rest = append(p.rest, `,"tool_choice":{"type":"function","function":{"name":`...)
+			p.rest = append(append(p.rest, functionName(namespace, name)...), "}}"...)
+		}
 	}
 	p.failed("tool_choice")
 }

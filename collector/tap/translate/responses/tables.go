@@ -24,10 +24,10 @@ const (
 func (Dialect) Tables() []translate.Table {
 	all := []*table{
 		requestTable, truncationTable, backgroundTable, includeTable, cacheTable, reasoningTable, contextTable, modeTable,
-		textTable, formatTable, jsonSchemaTable, choiceTable,
+		textTable, formatTable, jsonSchemaTable, choiceTable, namedTable,
 		itemTable, messageTable, roleTable, callTable, customCallTable, outputTable, reasoningItemTable, callerTable,
 		partTable, textPartTable, imagePartTable,
-		toolTable, functionTable, deferTable, customTable, customFormatTable, namespaceTable,
+		toolTable, functionTable, deferTable, callersTable, customTable, customFormatTable, namespaceTable,
 	}
 	out := make([]translate.Table, len(all))
 	for i, t := range all {
@@ -188,4 +188,10 @@ var choiceTable = words("tool_choice, or its type",
 	rule("function", translated, "the function with this name"),
 	rule("custom", translated, "the function of this custom tool"),
 	rule("allowed_tools", refused, "send only these tools in tools"),
+)
+
+var namedTable = rules("tool_choice of type function or custom",
+	rule("type", translated, "`type`"),
+	rule("name", translated, "`function.name`"),
+	rule("namespace", translated, "the name becomes `<namespace>__<name>`"),
 )

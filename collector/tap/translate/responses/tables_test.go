@@ -49,9 +49,10 @@ var examples = map[string]example{
 		`{"model":"m","input":"a","tools":[{"type":"function","name":"f"}]}`,
 		`{"model":"m","input":"a","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"%","name":"f"}}`,
 	},
-	"text: format of type json_schema": object(`{"model":"m","input":"a","text":{"format":%}}`, `"type":"json_schema","name":"n"`),
-	"input item: type":                 {inInput, `{"model":"m","input":[{"role":"user","content":"a"},{"type":"%"}]}`},
-	"input item of type message":       object(inInput, `"role":"assistant","content":"b"`),
+	"tool_choice of type function or custom": object(`{"model":"m","input":"a","tools":[{"type":"function","name":"f"}],"tool_choice":%}`, `"type":"function","name":"f"`),
+	"text: format of type json_schema":       object(`{"model":"m","input":"a","text":{"format":%}}`, `"type":"json_schema","name":"n"`),
+	"input item: type":                       {inInput, `{"model":"m","input":[{"role":"user","content":"a"},{"type":"%"}]}`},
+	"input item of type message":             object(inInput, `"role":"assistant","content":"b"`),
 	"input item of type message: role": {
 		`{"model":"m","input":[{"role":"user","content":"a"}]}`,
 		`{"model":"m","input":[{"role":"user","content":"a"},{"role":"%","content":"b"}]}`,
@@ -67,6 +68,7 @@ var examples = map[string]example{
 	"tool: type":                                                         {`{"model":"m","input":"a","tools":[]}`, `{"model":"m","input":"a","tools":[{"type":"%","name":"f"}]}`},
 	"tool of type function":                                              object(inTools, `"type":"function","name":"f"`),
 	"defer_loading":                                                      {`{"model":"m","input":"a","tools":[{"type":"function","name":"f"}]}`, `{"model":"m","input":"a","tools":[{"type":"function","name":"f","defer_loading":%}]}`},
+	"allowed_callers":                                                    {`{"model":"m","input":"a","tools":[{"type":"function","name":"f"}]}`, `{"model":"m","input":"a","tools":[{"type":"function","name":"f","allowed_callers":["%"]}]}`},
 	"tool of type custom":                                                object(inTools, `"type":"custom","name":"f"`),
 	"tool of type custom: format: type": {
 		`{"model":"m","input":"a","tools":[{"type":"custom","name":"f"}]}`,
@@ -113,6 +115,8 @@ var values = map[string]string{
 	"tool: type/namespace":                     `{"input":"a","tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}]}`,
 	"tool of type function/defer_loading":      `false`,
 	"tool of type custom/defer_loading":        `false`,
+	"tool of type function/allowed_callers":    `["direct"]`,
+	"tool of type custom/allowed_callers":      `["direct"]`,
 	"tool of type custom/format":               `{"type":"grammar","definition":"d"}`,
 }
 

@@ -28,14 +28,19 @@ var functionTable = rules("tool of type function",
 	rule("parameters", translated, "`function.parameters`, in the same bytes"),
 	rule("strict", translated, "`function.strict`"),
 	rule("output_schema", dropped, "it describes the result for programs"),
-	rule("allowed_callers", dropped, bookkeeping),
+	rule("allowed_callers", dropped, seeTable),
 	rule("async", dropped, bookkeeping),
 	rule("defer_loading", dropped, seeTable),
-).with("defer_loading", deferTable)
+).with("defer_loading", deferTable).with("allowed_callers", callersTable)
 
 var deferTable = words("defer_loading",
 	rule("false", dropped, "the default"),
 	rule("true", refused, "an engine cannot search for tools"),
+)
+
+var callersTable = words("allowed_callers",
+	rule("direct", dropped, "the default"),
+	rule("programmatic", refused, noPrograms),
 )
 
 var customTable = rules("tool of type custom",
@@ -43,10 +48,10 @@ var customTable = rules("tool of type custom",
 	rule("name", translated, "`function.name`"),
 	rule("description", translated, "`function.description`"),
 	rule("format", translated, seeTable),
-	rule("allowed_callers", dropped, bookkeeping),
+	rule("allowed_callers", dropped, seeTable),
 	rule("async", dropped, bookkeeping),
 	rule("defer_loading", dropped, seeTable),
-).with("defer_loading", deferTable)
+).with("defer_loading", deferTable).with("allowed_callers", callersTable)
 
 var customFormatTable = words("tool of type custom: format: type",
 	rule("text", dropped, "the default"),

@@ -39,10 +39,10 @@ func (p *parser) begin(id string, rank int) {
 	}
 }
 
-// endTurn appends the assistant message.
+// endTurn appends the assistant message. After an error, the texts of the turn can be invalid.
 func (p *parser) endTurn() {
 	t := &p.turn
-	if !t.open {
+	if !t.open || p.s.Err() != nil {
 		return
 	}
 	p.head("assistant")
