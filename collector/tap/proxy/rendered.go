@@ -154,7 +154,7 @@ func (r *rendered) answer(body []byte) (text []byte, unread string, err error) {
 	var message []byte
 	calls := false
 	if !r.p.guard("parse", func() {
-		message, calls = r.p.cfg.Renderer.Parse(&Output{Prompt: r.prompt, IDs: output, Stop: a.stopText, Tools: r.q.callable})
+		message, calls = r.p.cfg.Renderer.Parse(&Output{Prompt: r.prompt, IDs: output, Stop: a.stopText, Tools: r.q.callable, Single: r.q.single})
 	}) {
 		return nil, "panic", errPanic
 	}
