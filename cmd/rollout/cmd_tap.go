@@ -185,8 +185,8 @@ func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config
 		return c, spool, secure, nil
 	}
 	m, err := o.model()
-	if err == nil && o.continuity && !o.render {
-		c.Continuer, err = o.table(ctx, m, c.Engines, log)
+	if err == nil && o.continuity {
+		c.Continuer, err = o.continuer(ctx, m, c.Engines, log)
 	}
 	if o.render && err == nil {
 		c.Renderer = render.New(m)
