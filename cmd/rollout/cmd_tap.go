@@ -168,6 +168,8 @@ func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config
 	switch {
 	case o.render && (o.tokenizer == "" || !o.sessions):
 		bad.Flag("render", errors.New("needs --sessions and --tokenizer"))
+	case o.render && (o.experts != "" || o.masks):
+		bad.Flag("render", errors.New("cannot be used with --routed-experts or --sampling-mask; turn one of them off"))
 	case o.tokenizer != "" && !o.continuity && !o.render:
 		bad.Flag("tokenizer", errors.New("must be used together with --continuity or --render"))
 	case o.continuity && o.tokenizer == "" && !o.sessions:
@@ -183,8 +185,8 @@ func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config
 		return c, spool, secure, nil
 	}
 	m, err := o.model()
-	if err == nil && o.continuity && !o.render {
-		c.Continuer, err = o.table(ctx, m, c.Engines, log)
+	if err == nil && o.continuity {
+		c.Continuer, err = o.continuer(ctx, m, c.Engines, log)
 	}
 	if o.render && err == nil {
 		c.Renderer = render.New(m)

@@ -17,6 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/tap"
 	"github.com/rollout-rl/rollout/collector/tap/continuity"
+	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
 // model returns the model for --continuity and --render.
@@ -33,7 +34,9 @@ func (o *tapOptions) model() (*prompt.Model, error) {
 	return m, nil
 }
 
-func (o *tapOptions) table(ctx context.Context, m *prompt.Model, engines []*url.URL, log *slog.Logger) (*continuity.Table, error) {
+// continuer returns the Continuer for --continuity. With --render, it is nil if the template is not supported,
+// because the sessions do not use it.
+func (o *tapOptions) continuer(ctx context.Context, m *prompt.Model, engines []*url.URL, log *slog.Logger) (proxy.Continuer, error) {
 	cfg := continuity.Config{Tokenizer: m.Tokenizer, Template: m.Template, Transformers: m.Transformers, MaxPrompt: o.maxPrompt}
 	if cfg.MaxPrompt == 0 {
 		for _, u := range engines {
@@ -46,10 +49,16 @@ func (o *tapOptions) table(ctx context.Context, m *prompt.Model, engines []*url.
 		}
 	}
 	table, err := continuity.New(cfg)
-	if err != nil {
-		return nil, exit.Hint(exit.With(exit.Usage, err), "without --continuity, the tap still records the calls")
+	switch {
+	case err == nil:
+		return table, nil
+	case o.render:
+		log.Warn("--continuity applies only to sessions", "err", err)
+		err = nil
+	default:
+		err = exit.Hint(exit.With(exit.Usage, err), "without --continuity, the tap still records the calls")
 	}
-	return table, nil
+	return nil, err
 }
 
 // lettaMaxNewTokens is the value of max_new_tokens that the server sends on its native path,

@@ -21,8 +21,9 @@ import (
 // SGLang (sgl-project/sglang, python/sglang/srt/managers/io_struct.py and
 // entrypoints/openai/serving_chat.py): the request member return_routed_experts adds routed_experts to
 // meta_info, or to sglext if the answer has no meta_info. It is base64 of int32 values [tokens - 1,
-// layers, top_k] without their shape. return_sampling_mask adds output_token_sampling_mask to
-// meta_info: one list of ids per sampled token.
+// layers, top_k] without their shape. So a wrong shape with the same number of values per token, such as
+// 24x16 instead of 48x8, is not found. return_sampling_mask adds output_token_sampling_mask to meta_info:
+// one list of ids per sampled token.
 //
 // vLLM (vllm-project/vllm, vllm/entrypoints/openai/chat_completion/protocol.py and
 // docs/features/sampling_mask.md): --enable-return-routed-experts adds routed_experts to each choice,

@@ -64,7 +64,8 @@ func (p *Proxy) promptOf(c *Conversation) (prompt []int32, err error) {
 // errNoRenderer means that the proxy cannot count tokens, because Config.Renderer is not set.
 var errNoRenderer = &refusal{http.StatusNotFound, "not_found", "the tap counts tokens only if it renders prompts; set --render"}
 
-// promptTokens returns the number of tokens in the prompt of a chat completion. An error wraps a refusal.
+// promptTokens returns the number of tokens in the prompt of a chat completion. It does not apply
+// Config.Continuity, which can change the number. An error wraps a refusal.
 func (p *Proxy) promptTokens(body []byte) (int, error) {
 	r, err := p.render(body, &ability{colon: p.sglang()}, "")
 	if err != nil {
@@ -154,7 +155,7 @@ func (r *rendered) answer(body []byte) (text []byte, unread string, err error) {
 	var message []byte
 	calls := false
 	if !r.p.guard("parse", func() {
-		message, calls = r.p.cfg.Renderer.Parse(&Output{Prompt: r.prompt, IDs: output, Stop: a.stopText, Tools: r.q.callable})
+		message, calls = r.p.cfg.Renderer.Parse(&Output{Prompt: r.prompt, IDs: output, Stop: a.stopText, Tools: r.q.callable, Single: r.q.single})
 	}) {
 		return nil, "panic", errPanic
 	}

@@ -1,10 +1,10 @@
 package proxy
 
 import (
+	"encoding/json"
+	"io"
 	"net/url"
 	"testing"
-
-	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A lengthRenderer renders one id for each byte of the messages.
@@ -37,13 +37,45 @@ func TestPromptTokens(t *testing.T) {
 	}
 }
 
+// TestRenderedTools checks which tools the template gets, and which the output can call.
+func TestRenderedTools(t *testing.T) {
+	t.Parallel()
+	desk := newDesk()
+	defer desk.free()
+	for _, c := range []struct {
+		members            string
+		sglang             bool
+		rendered, callable string
+		single             bool
+	}{
+		{`"tools":[{}]`, true, "[{}]", "[{}]", false},
+		{`"tools":[{}],"tool_choice":"auto","parallel_tool_calls":true`, true, "[{}]", "[{}]", false},
+		{`"tools":[{}],"tool_choice":"none"`, true, "", "", false},
+		{`"tool_choice":"none","tools":[{}]`, false, "[{}]", "", false},
+		{`"tools":[{}],"parallel_tool_calls": false`, true, "[{}]", "[{}]", true},
+		{`"tools":[]`, false, "", "", false},
+	} {
+		q, err := readRendered(desk.s, []byte("{"+c.members+"}"), c.sglang)
+		if err != nil || string(q.conversation.Tools) != c.rendered || string(q.callable) != c.callable || q.single != c.single {
+			t.Errorf("%s: %v, the template gets %s and the output can call %s, single %v", c.members, err, q.conversation.Tools, q.callable, q.single)
+		}
+	}
+	for _, wrong := range []string{`"parallel_tool_calls":1`, `"tool_choice":5`} {
+		if _, err := readRendered(desk.s, []byte("{"+wrong+"}"), false); err == nil {
+			t.Errorf("%s was accepted", wrong)
+		}
+	}
+}
+
 // FuzzRendered checks that every body is accepted or refused.
 func FuzzRendered(f *testing.F) {
 	f.Add(`{"messages":[{"role":"user","content":"x"}],"tools":[],"n":1,"temperature":0.5}`)
 	f.Add(`{"messages":[null],"response_format":{"type":"text"},"stop":"a","max_tokens":null}`)
 	f.Add(`{"messages":[]}{`)
 	f.Fuzz(func(t *testing.T, body string) {
-		s := new(tokenize.Scanner)
+		desk := newDesk()
+		defer desk.free()
+		s := desk.s
 		for _, sglang := range []bool{false, true} {
 			q, err := readRendered(s, []byte(body), sglang)
 			if err != nil {
@@ -53,11 +85,9 @@ func FuzzRendered(f *testing.F) {
 				continue
 			}
 			p, _ := (&rendered{q: q, sglang: sglang, prompt: []int32{1}}).payload("a")
-			buf := make([]byte, p.size()+1)
-			n, _ := p.send().Read(buf)
-			s.ResetBytes(buf[:n])
-			if err := s.Skip(); err != nil {
-				t.Fatalf("the engine would get %s: %v", buf[:n], err)
+			sent, err := io.ReadAll(p.send())
+			if err != nil || int64(len(sent)) != p.size() || !json.Valid(sent) {
+				t.Fatalf("the engine would get %s: %v", sent, err)
 			}
 		}
 	})

@@ -49,6 +49,7 @@ var renderedMembers = map[string]carriage{
 	"max_tokens":            {sglang: "max_new_tokens", vllm: "max_tokens"}, // unless max_completion_tokens is set
 	"n":                     {only: []string{"1"}},
 	"tool_choice":           {only: []string{`"auto"`, `"none"`}},
+	"parallel_tool_calls":   {only: []string{"true", "false"}}, // see Output.Single
 	"response_format":       {only: []string{`{"type":"text"}`}},
 	"logit_bias":            {only: []string{`{}`}},
 	"modalities":            {only: []string{`["text"]`}},
@@ -57,16 +58,16 @@ var renderedMembers = map[string]carriage{
 	"logprobs": {only: []string{"false"}}, "top_logprobs": {only: []string{"0"}},
 	"skip_special_tokens": {}, "spaces_between_special_tokens": {}, "no_stop_trim": {only: []string{"false"}},
 	"include_stop_str_in_output": {only: []string{"false"}}, "separate_reasoning": {}, "stream_reasoning": {}, "include_reasoning": {},
-	// the account and the cache of a hosted API; and parallel_tool_calls, which no engine can
-	// enforce
+	// the account and the cache of a hosted API
 	"user": {}, "metadata": {}, "store": {}, "service_tier": {}, "prompt_cache_key": {}, "prompt_cache_retention": {},
-	"safety_identifier": {}, "verbosity": {}, "parallel_tool_calls": {},
+	"safety_identifier": {}, "verbosity": {},
 }
 
 // A renderedRequest contains the members of a chat completion whose prompt the tap renders.
 type renderedRequest struct {
 	conversation Conversation
 	callable     json.RawMessage // the tools that the output can call
+	single       bool            // the client wants at most one call
 	// sampling contains the members for the engine, by the engine's names. The values are JSON.
 	sampling map[string]json.RawMessage
 }
@@ -106,6 +107,8 @@ func readRendered(s *tokenize.Scanner, body []byte, forSGLang bool) (*renderedRe
 			q.conversation.Effort = value
 		case "tool_choice":
 			choice = compact(value)
+		case "parallel_tool_calls":
+			q.single = string(value) == "false"
 		}
 		return q.carry(name, value, forSGLang)
 	})
@@ -117,6 +120,9 @@ func readRendered(s *tokenize.Scanner, body []byte, forSGLang bool) (*renderedRe
 	}
 	if q.callable = q.conversation.Tools; choice == `"none"` {
 		q.callable = nil
+		if forSGLang {
+			q.conversation.Tools = nil // SGLang's chat completions do the same (OpenAIServingChat._process_messages)
+		}
 	}
 	return q, err
 }

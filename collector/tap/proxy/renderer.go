@@ -34,4 +34,7 @@ type Output struct {
 	Prompt, IDs []int32         // token ids; IDs includes the token that ended the output
 	Stop        string          // the stop string that ended the output; empty if none did
 	Tools       json.RawMessage // the tools that the output can call, as JSON; nil if it can call none
+	// Single means that the request has parallel_tool_calls false. The message must have at most one call, the
+	// first. vLLM does the same in its chat completions (maybe_filter_parallel_tool_calls).
+	Single bool
 }

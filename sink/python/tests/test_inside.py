@@ -88,8 +88,10 @@ def test_verl_gets_the_experts_of_every_token_but_the_last() -> None:
     fields, _ = adapters._verl_row("u", row, adapters.row_versions, None)
     assert fields["routed_experts"].dtype == torch.int16 and fields["routed_experts"].shape == (6, LAYERS, TOP_K)
     assert np.array_equal(fields["routed_experts"][:-1].numpy(), row["routed_experts"][:-1]) and not fields["routed_experts"][-1].any()
-    row["routed_experts"][3] = -1
-    with pytest.raises(ValueError, match="has no routed experts for token 3"):
-        adapters._verl_row("u", row, adapters.row_versions, None)
+    for missing in ((3,), (3, 1), (3, 1, 0)):  # of a token, of a layer, and a single expert
+        broken = {**row, "routed_experts": row["routed_experts"].copy()}
+        broken["routed_experts"][missing] = -1
+        with pytest.raises(ValueError, match="lacks routed experts for token 3"):
+            adapters._verl_row("u", broken, adapters.row_versions, None)
     fields, _ = adapters._verl_row("u", make_row("k", 6, 1, inside=False), adapters.row_versions, None)
     assert "routed_experts" not in fields

@@ -15,6 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector/harness"
 	"github.com/rollout-rl/rollout/collector/session"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A Kind is a source of rollouts.
@@ -193,6 +194,9 @@ func (c *Config) checkHarness(complain func(when bool, key, format string, args 
 		complain(err != nil, "engine.urls", "%v", err)
 	}
 	complain(h.Render && c.Tokens.Tokenizer == "", "harness.render", "needs tokens.tokenizer, the folder with the model's tokenizer and chat template")
+	const withRender = "cannot be used with harness.render; turn one of them off"
+	complain(h.Render && c.Output.Inside.Experts != (tokenize.ExpertShape{}), "output.routed_experts", withRender)
+	complain(h.Render && c.Output.Inside.SamplingMask, "output.sampling_mask", withRender)
 	complain(len(c.Server.URLs) > 0, "server.urls", "cannot be used with a harness: a run drives either a harness or agents on Letta servers")
 	complain(c.Tasks.FromRuns != nil, "tasks.from_runs", "cannot be used with a harness")
 	complain(c.Tasks.FromSessions != "", "tasks.from_sessions", "cannot be used with a harness")

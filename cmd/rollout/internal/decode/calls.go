@@ -9,22 +9,25 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// callSyntax lists the ways in which models write calls of tools. parse returns no call if the text is not
-// valid.
-var callSyntax = []struct {
+// A callSyntax is a way in which models write calls of tools.
+type callSyntax struct {
+	mark    string // every call contains it
 	pattern *regexp.Regexp
-	parse   func(text string) []Call
-}{
-	{regexp.MustCompile(`(?s)<(?:seed:)?tool_call>(.*?)</(?:seed:)?tool_call>`), taggedCall},               // Qwen, GLM, Hermes, Seed
-	{regexp.MustCompile(`(?s)(<function=[^>]+>.*?</function>)`), functionCalls},                            // Llama, without tags around it
-	{regexp.MustCompile(`(?s)<\|python_tag\|>(.*)$`), jsonCalls},                                           // Llama 3
-	{regexp.MustCompile(`(?s)\[TOOL_CALLS\](.*)$`), mistralCalls},                                          // Mistral
-	{regexp.MustCompile(`(?s)<｜tool▁calls▁begin｜>(.*?)(?:<｜tool▁calls▁end｜>|$)`), deepseekCalls},           // DeepSeek V3
-	{regexp.MustCompile(`(?s)<\|tool_calls_section_begin\|>(.*?)<\|tool_calls_section_end\|>`), kimiCalls}, // Kimi K2
-	{regexp.MustCompile(`(?s)<\|tool_call\|>(.*)$`), jsonCalls},                                            // Granite 3
-	{regexp.MustCompile(`(?s)<\|START_ACTION\|>(.*?)<\|END_ACTION\|>`), jsonCalls},                         // Command R7B
-	{regexp.MustCompile(`(?s)<\|tool_call>(.*?)<tool_call\|>`), gemmaCall},                                 // Gemma 4
-	{regexp.MustCompile(`(?s)<｜DSML｜function_calls>(.*?)</｜DSML｜function_calls>`), dsmlCalls},              // DeepSeek V3.2
+	parse   func(text string) []Call // returns no call if the text is not valid
+}
+
+var callSyntaxes = []callSyntax{
+	{"<tool_call>", regexp.MustCompile(`(?s)<tool_call>(.*?)</tool_call>`), taggedCall},                                                    // Qwen, GLM, Hermes
+	{"<seed:tool_call>", regexp.MustCompile(`(?s)<seed:tool_call>(.*?)</seed:tool_call>`), taggedCall},                                     // Seed
+	{"<function=", regexp.MustCompile(`(?s)(<function=[^>]+>.*?</function>)`), functionCalls},                                              // Llama, without tags around it
+	{"<|python_tag|>", regexp.MustCompile(`(?s)<\|python_tag\|>(.*)$`), jsonCalls},                                                         // Llama 3
+	{"[TOOL_CALLS]", regexp.MustCompile(`(?s)\[TOOL_CALLS\](.*)$`), mistralCalls},                                                          // Mistral
+	{"<｜tool▁calls▁begin｜>", regexp.MustCompile(`(?s)<｜tool▁calls▁begin｜>(.*?)(?:<｜tool▁calls▁end｜>|$)`), deepseekCalls},                   // DeepSeek V3
+	{"<|tool_calls_section_begin|>", regexp.MustCompile(`(?s)<\|tool_calls_section_begin\|>(.*?)<\|tool_calls_section_end\|>`), kimiCalls}, // Kimi K2
+	{"<|tool_call|>", regexp.MustCompile(`(?s)<\|tool_call\|>(.*)$`), jsonCalls},                                                           // Granite 3
+	{"<|START_ACTION|>", regexp.MustCompile(`(?s)<\|START_ACTION\|>(.*?)<\|END_ACTION\|>`), jsonCalls},                                     // Command R7B
+	{"<|tool_call>", regexp.MustCompile(`(?s)<\|tool_call>(.*?)<tool_call\|>`), gemmaCall},                                                 // Gemma 4
+	{"｜DSML｜", regexp.MustCompile(`(?s)<｜DSML｜function_calls>(.*?)</｜DSML｜function_calls>`), dsmlCalls},                                    // DeepSeek V3.2
 }
 
 // callBlocks matches the calls in the text of an answer, also if they are not valid or cut off.

@@ -22,7 +22,7 @@ func (p *parser) finish() []Message {
 	for _, m := range p.all {
 		switch m.Role {
 		case Assistant:
-			m.split(p.form, &calls)
+			m.split(p.Decoder, &calls)
 			if n := len(all); n > 0 && p.form != nil && p.form.harmony && m.continues(&all[n-1]) {
 				m.Reasoning = all[n-1].Reasoning
 				all = all[:n-1]
@@ -45,13 +45,14 @@ func (m *Message) continues(before *Message) bool {
 }
 
 // split moves the reasoning and the tool calls out of the content. A call that cannot be parsed stays.
-func (m *Message) split(f *form, calls *int) {
+func (m *Message) split(d *Decoder, calls *int) {
+	f := d.form
 	if f != nil && f.harmony {
-		m.harmony(calls)
+		m.harmony(calls, true)
 		return
 	}
-	text := m.think()
-	for _, s := range callSyntax {
+	text := m.think(d.thinking)
+	for _, s := range d.calls {
 		text = s.pattern.ReplaceAllStringFunc(text, func(block string) string {
 			found := s.parse(s.pattern.FindStringSubmatch(block)[1])
 			if len(found) == 0 {
@@ -71,7 +72,7 @@ func (m *Message) split(f *form, calls *int) {
 }
 
 // think sets the reasoning and returns the content without it.
-func (m *Message) think() string {
+func (m *Message) think(thinking [][2]string) string {
 	text := m.Content
 	for _, mark := range thinking {
 		if think, after, ok := strings.Cut(text, mark[1]); ok {

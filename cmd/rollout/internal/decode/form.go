@@ -2,6 +2,7 @@ package decode
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rollout-rl/rollout/tokenize/bpe"
@@ -123,11 +124,31 @@ type Decoder struct {
 	marks map[int32]mark
 	heads map[int32]bool   // tokens that end the name of a role
 	kept  map[int32]string // special tokens that stay in the text of a message
+
+	thinking [][2]string
+	calls    []callSyntax
 }
 
-// New returns a Decoder for the rows of a model.
+// NewFor returns a Decoder that ignores the marks of other models around reasoning and calls. The marks of
+// the model are in the source of its chat template, or are tokens. So an answer can quote another model's call.
+func NewFor(tok *bpe.Tokenizer, source string) *Decoder {
+	has := func(mark string) bool {
+		_, isToken := tok.ID(mark)
+		return isToken || strings.Contains(source, mark)
+	}
+	d := New(tok)
+	d.thinking = slices.DeleteFunc(slices.Clone(thinking), func(m [2]string) bool { return !has(m[1]) })
+	d.calls = slices.DeleteFunc(slices.Clone(callSyntaxes), func(s callSyntax) bool { return !has(s.mark) })
+	return d
+}
+
+// New returns a Decoder for the rows of a model. It recognizes the reasoning and the calls of all models,
+// because it does not have the chat template.
 func New(tok *bpe.Tokenizer) *Decoder {
-	d := &Decoder{tok: tok, marks: map[int32]mark{}, heads: map[int32]bool{}, kept: map[int32]string{}}
+	d := &Decoder{
+		tok: tok, marks: map[int32]mark{}, heads: map[int32]bool{}, kept: map[int32]string{},
+		thinking: thinking, calls: callSyntaxes,
+	}
 	d.keep(syntax)
 	for i := range forms {
 		if d.hasAll(forms[i].needs) {

@@ -23,8 +23,9 @@ func harmonyRole(head string) string {
 }
 
 // harmony splits the text of an answer of gpt-oss. It consists of messages with a header each: the analysis is
-// reasoning, and a message to a function is a call. Text without a header is content.
-func (m *Message) harmony(calls *int) {
+// reasoning, and a message to a function is a call. Text without a header is content. If tools is false, calls are
+// content.
+func (m *Message) harmony(calls *int, tools bool) {
 	var content, reasoning []string
 	for part := range strings.SplitSeq(m.Content, "<|start|>") {
 		header, body, ok := strings.Cut(part, "<|message|>")
@@ -37,7 +38,7 @@ func (m *Message) harmony(calls *int) {
 		body = strings.TrimSpace(harmonyEnd.ReplaceAllString(body, ""))
 		to := recipient.FindStringSubmatch(header)
 		switch arguments, valid := object(json.RawMessage(body)); {
-		case to != nil && valid && body != "":
+		case to != nil && valid && body != "" && tools:
 			m.add([]Call{{Name: to[1], Arguments: arguments}}, calls)
 		case to == nil && strings.Contains(header, "<|channel|>analysis"):
 			reasoning = append(reasoning, body)

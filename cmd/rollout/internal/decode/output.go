@@ -28,10 +28,13 @@ func (d *Decoder) Output(o Output) Message {
 	}
 	full := d.begun(o.Prompt) + text
 	m := Message{Role: Assistant, Content: full}
-	if o.Tools || d.form != nil && d.form.harmony { // harmony also marks the reasoning and the content
-		m.split(d.form, nil)
-	} else {
-		m.Content = strings.TrimSpace(m.think())
+	switch harmony := d.form != nil && d.form.harmony; {
+	case harmony:
+		m.harmony(nil, o.Tools)
+	case o.Tools:
+		m.split(d, nil)
+	default:
+		m.Content = strings.TrimSpace(m.think(d.thinking))
 	}
 	if m.Content == strings.TrimSpace(full) {
 		m.Content = text
@@ -49,7 +52,7 @@ func (d *Decoder) Output(o Output) Message {
 // this mark themselves.
 func (d *Decoder) begun(prompt []int32) string {
 	end := strings.TrimSpace(d.text(prompt[max(0, len(prompt)-promptEnd):]))
-	for _, mark := range thinking {
+	for _, mark := range d.thinking {
 		if strings.HasSuffix(end, mark[0]) {
 			return mark[0]
 		}

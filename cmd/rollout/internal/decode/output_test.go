@@ -57,6 +57,10 @@ func TestOutput(t *testing.T) {
 			name: "gpt-oss", tokenizer: "gpt-oss", text: "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>",
 			want: Message{Reasoning: "Hm.", Calls: []Call{{Name: "f", Arguments: `{"a": 1}`}}},
 		},
+		{
+			name: "gpt-oss without tools", tokenizer: "gpt-oss", plain: true, text: "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>",
+			want: Message{Reasoning: "Hm.", Content: `{"a": 1}`},
+		},
 		{name: "gpt-oss, only text", tokenizer: "gpt-oss", text: "<|channel|>final<|message|>Hello.<|return|>", want: Message{Content: "Hello."}},
 	} {
 		if c.tokenizer == "" {
@@ -69,6 +73,34 @@ func TestOutput(t *testing.T) {
 		}
 		if c.want.Role = Assistant; !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestOutputOfModel checks that the marks of other models are content.
+func TestOutputOfModel(t *testing.T) {
+	t.Parallel()
+	const call = "In Llama you write <function=bash><parameter=command>ls</parameter></function>."
+	for _, c := range []struct {
+		tokenizer, source, text string
+		want                    Message
+	}{
+		{"qwen3", "<tool_call> </think>", call, Message{Content: call}},
+		{"qwen3", "<tool_call> <function=", call, Message{Content: "In Llama you write .", Calls: []Call{{Name: "bash", Arguments: `{"command": "ls"}`}}}},
+		{"qwen3", "", "End it with [/THINK] then go.", Message{Content: "End it with [/THINK] then go."}},
+		{"qwen3", "", "<think>Hm.</think>Hi<tool_call>{\"name\":\"f\"}</tool_call>", Message{Reasoning: "Hm.", Content: "Hi", Calls: []Call{{Name: "f", Arguments: "{}"}}}},
+		{"llama3.1", "<think></think>", "<think>Hm.</think>Hi", Message{Reasoning: "Hm.", Content: "Hi"}},
+		{"llama3.1", "", "<think>Hm.</think>Hi", Message{Content: "<think>Hm.</think>Hi"}},
+		{"llama3.1", "<|python_tag|>", `<|python_tag|>{"name": "f", "parameters": {}}`, Message{Calls: []Call{{Name: "f", Arguments: "{}"}}}},
+		{"llama3.1", "", `[TOOL_CALLS][{"name": "f", "arguments": {}}]`, Message{Content: `[TOOL_CALLS][{"name": "f", "arguments": {}}]`}},
+	} {
+		tok := bpetest.Tokenizer(t, c.tokenizer)
+		got := NewFor(tok, c.source).Output(Output{IDs: idsOf(t, tok, c.text), Tools: true})
+		for i := range got.Calls {
+			got.Calls[i].texts = nil
+		}
+		if c.want.Role = Assistant; !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s with %q: %q became %+v, want %+v", c.tokenizer, c.source, c.text, got, c.want)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func (d *Decoder) Answer(ids []int32) string {
 	full := d.text(ids)
 	if d.form != nil && (d.form.harmony || d.form.bareCalls) {
 		m := Message{Content: full}
-		if m.split(d.form, new(int)); m.Content == "" && len(m.Calls) > 0 {
+		if m.split(d, new(int)); m.Content == "" && len(m.Calls) > 0 {
 			return ""
 		}
 	}

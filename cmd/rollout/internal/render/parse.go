@@ -13,6 +13,9 @@ import (
 // Parse implements proxy.Renderer.
 func (r *Renderer) Parse(o *proxy.Output) (message []byte, calls bool) {
 	m := r.decoder.Output(decode.Output{Prompt: o.Prompt, IDs: o.IDs, Stop: o.Stop, Tools: o.Tools != nil, IsText: textParameters(o.Tools)})
+	if o.Single && len(m.Calls) > 1 {
+		m.Calls = m.Calls[:1]
+	}
 	for i := range m.Calls {
 		if c := &m.Calls[i]; c.ID == "" {
 			c.ID = rand.Text()[:callIDLength]
@@ -45,9 +48,7 @@ func textParameters(tools json.RawMessage) func(tool, parameter string) bool {
 			} `json:"parameters"`
 		} `json:"function"`
 	}
-	if json.Unmarshal(tools, &list) != nil {
-		return nil
-	}
+	_ = json.Unmarshal(tools, &list) // skips values of other types, such as the schema true
 	text := map[[2]string]bool{}
 	for _, t := range list {
 		for name, p := range t.Function.Parameters.Properties {

@@ -8,7 +8,7 @@
 //
 //	content            null or missing: an empty string; a list of texts: one string
 //	role               developer: system, because most templates do not support developer
-//	reasoning          the name becomes reasoning_content
+//	reasoning          the name becomes reasoning_content, unless another reasoning_content has a text
 //	arguments          of a call: the JSON value, if the string is JSON. An empty string is {}
 //	members            null values are removed
 //
@@ -40,7 +40,7 @@ type Renderer struct {
 
 // New returns a Renderer for a model.
 func New(m *prompt.Model) *Renderer {
-	return &Renderer{model: m, decoder: decode.New(m.Tokenizer), now: time.Now}
+	return &Renderer{model: m, decoder: decode.NewFor(m.Tokenizer, m.Template.Source()), now: time.Now}
 }
 
 // Render implements proxy.Renderer.
@@ -120,15 +120,13 @@ func messageOf(raw json.RawMessage, separator string) (chat.Value, error) {
 	if from == nil {
 		return v, errors.New("want an object")
 	}
+	reasoning := reasoningOf(from)
 	to := chat.NewMap(from.Len() + 1)
 	for i := range from.Len() {
 		k, v := from.At(i)
 		key, _ := k.Text() // all keys of JSON are strings
-		if key == "reasoning" {
-			if _, ok := from.Get("reasoning_content"); ok {
-				continue
-			}
-			key = "reasoning_content"
+		if key == "reasoning" || key == "reasoning_content" {
+			key, v = "reasoning_content", reasoning
 		}
 		switch text, _ := v.Text(); {
 		case key == "content":
@@ -150,6 +148,17 @@ func messageOf(raw json.RawMessage, separator string) (chat.Value, error) {
 		to.Set("content", chat.StringValue(""))
 	}
 	return chat.MapValue(to), nil
+}
+
+// reasoningOf returns the member reasoning_content, or reasoning if that is null, empty or missing.
+func reasoningOf(message *chat.Map) chat.Value {
+	first, _ := message.Get("reasoning_content")
+	second, ok := message.Get("reasoning")
+	empty := first.Kind() == chat.None || first.Kind() == chat.Undefined
+	if text, isText := first.Text(); ok && (empty || isText && text == "" && second.Kind() != chat.None) {
+		return second
+	}
+	return first
 }
 
 // contentOf returns the content of a message as one string.

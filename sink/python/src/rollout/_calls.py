@@ -238,7 +238,8 @@ def bare_call(text: str) -> list[Call]:
 
 
 SYNTAXES: tuple[tuple[re.Pattern[str], Callable[[str], list[Call]]], ...] = (
-    (_pattern(r"<(?:seed:)?tool_call>(.*?)</(?:seed:)?tool_call>"), _tagged),  # Qwen, GLM, Hermes, Seed
+    (_pattern(r"<tool_call>(.*?)</tool_call>"), _tagged),  # Qwen, GLM, Hermes
+    (_pattern(r"<seed:tool_call>(.*?)</seed:tool_call>"), _tagged),  # Seed
     (_pattern(r"(<function=[^>]+>.*?</function>)"), _functions),  # Llama, without tags around it
     (_pattern(r"<\|python_tag\|>(.*)\Z"), json_calls),  # Llama 3
     (_pattern(r"\[TOOL_CALLS\](.*)\Z"), _mistral),  # Mistral

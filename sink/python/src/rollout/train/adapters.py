@@ -166,11 +166,11 @@ def _routed(row: Row) -> Any:
     (experimental/agent_loop/agent_loop.py:129). It would replay a filler in another place.
     """
     experts = row["routed_experts"].copy()
-    missing = (experts == -1).all(axis=(1, 2))
+    missing = (experts == -1).any(axis=(1, 2))
     if missing[:-1].any():
         raise ValueError(
-            f"row {row['segment_index']} of sample {row['sample_key']} has no routed experts for token {int(missing.argmax())}, and verl "
-            "needs them for all tokens but the last: pass the groups without this row, or read the run without the column routed_experts"
+            f"row {row['segment_index']} of sample {row['sample_key']} lacks routed experts for token {int(missing.argmax())}, and verl "
+            "needs them in all layers of all tokens but the last: pass the groups without this row, or read the run without the column routed_experts"
         )
     experts[missing] = 0
     return experts
