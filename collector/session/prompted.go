@@ -33,7 +33,7 @@ func (b *builder) startByPrompts(prompts *prompts) {
 type prompts struct {
 	b      *builder
 	byText map[string]*quote
-	search *quoteSearch // for those of at least minQuote bytes
+	search *quoteSearch // for texts of at least minQuote bytes
 }
 
 func (b *builder) newPrompts() *prompts {
