@@ -184,15 +184,18 @@ func TestTranslatedAnswers(t *testing.T) {
 		},
 		{
 			"an aborted answer", fmt.Sprintf(answer, usage, `"{}"`, "abort", "[1]"),
-			[]string{`"status":"incomplete"`}, []string{`"stop_reason":"max_tokens"`},
+			[]string{`"status":"incomplete"`},
+			[]string{`"stop_reason":"max_tokens"`},
 		},
 		{
 			"arguments that are an object", fmt.Sprintf(answer, usage, `{"a": 1}`, "tool_calls", "[1]"),
-			[]string{`"arguments":"{"a": 1}"`}, []string{`{"a": 1}`},
+			[]string{`"arguments":"{"a": 1}"`},
+			[]string{`{"a": 1}`},
 		},
 		{
 			"arguments that are cut off", fmt.Sprintf(answer, usage, `"{\"input\": \"abc"`, "tool_calls", "[1]"),
-			[]string{`"{"input": "abc"`}, []string{`"{"input": "abc"`},
+			[]string{`"{"input": "abc"`},
+			[]string{`"{"input": "abc"`},
 		},
 	} {
 		for i, a := range apis {
