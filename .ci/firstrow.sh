@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the exact commands of the README's quick start, from a wheel to the first verified row, on
-# a machine without Go. Fails if this takes more than 60 s.
+# a machine without Go. Prints how long this takes.
 # usage: .ci/firstrow.sh [--here]
 # By default, the machine is a fresh Debian that debootstrap installs in .build/firstrow, with its
 # own user and no network. This needs root. The packages that pip would fetch are fetched before
@@ -10,7 +10,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 base=${ROLLOUT_PYTHON:-$PWD/.build/venv/bin/python}
-limit=60
 say() { echo "firstrow: $*" >&2; }
 
 commands=$(awk '/^## /{quick = $0 == "## Quick start"} quick && /^```sh$/{inside = 1; next} /^```$/{if (inside) exit} inside' README.md)
@@ -88,5 +87,4 @@ else
       sh -c 'cd /home/user && exec sh steps'"
 fi
 took=$((($(date +%s%N) - began) / 1000000))
-say "from the wheel to the first verified row: $((took / 1000)).$(printf %03d $((took % 1000))) s, allowed: $limit s"
-[ "$took" -le $((limit * 1000)) ]
+say "from the wheel to the first verified row: $((took / 1000)).$(printf %03d $((took % 1000))) s"
