@@ -141,9 +141,9 @@ func engineAnswer(b *testing.B, engine string, body []byte) (answer []byte, toke
 }
 
 // BenchmarkSessionTap measures a process of rollout tap --sessions. For each API, it measures the CPU time
-// per call, and per KB of the request and the engine's answer. It also measures the time that the tap adds
-// to the first byte of a stream of chat completions, and the memory per open session with 20,000 tokens.
-// Use -benchtime 1000x for 1,000 open sessions.
+// per call with eight clients per core, and the memory per open session with 20,000 tokens. It also
+// measures the time that the tap adds to the first byte of a stream of chat completions. Use -benchtime
+// 1000x for 1,000 open sessions.
 func BenchmarkSessionTap(b *testing.B) {
 	const marker = "[script:length]"
 	chat := apis[0]
