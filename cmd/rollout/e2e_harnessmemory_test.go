@@ -90,7 +90,7 @@ func (m *memoryRun) runPage(t *testing.T) {
 // the seed of their session.
 func (m *memoryRun) checkRows(t *testing.T, got *readBack) map[string]int {
 	t.Helper()
-	calls, seeds := map[string]enginesim.Call{}, map[string]bool{} // by context, which contains the attempt's folder
+	calls, seeds := map[string]enginesim.Call{}, map[string]bool{} // by context: a context contains the folder of the attempt
 	for _, c := range m.engine.Calls() {
 		calls[contextOf(c.InputIDs, c.OutputIDs)] = c
 	}

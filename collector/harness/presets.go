@@ -24,7 +24,7 @@ type Preset struct {
 	Output string
 }
 
-// The programs for the agent libraries, which have no command.
+// The programs that run the agent libraries. The libraries have no commands.
 var (
 	//go:embed presets/openai-agents.py
 	openaiAgents string

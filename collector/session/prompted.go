@@ -29,7 +29,7 @@ func (b *builder) startByPrompts(prompts *prompts) {
 	}
 }
 
-// prompts contains the strings in the arguments of all tool calls, which can be prompts of subagents.
+// prompts contains the strings in the arguments of all tool calls. Each can be the prompt of a subagent.
 type prompts struct {
 	b      *builder
 	byText map[string]*quote

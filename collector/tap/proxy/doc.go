@@ -174,8 +174,8 @@
 //
 // # Rendered prompts
 //
-// If Config.Renderer is set, the engines do not render the prompts of sessions. The proxy sends each call as
-// a request with token ids, which asks for a whole answer (rendered.go):
+// If Config.Renderer is set, the engines do not render the prompts of sessions. The proxy sends token
+// ids, and requests a whole answer (rendered.go):
 //
 //	SGLang      POST /generate            input_ids, sampling_params, return_logprob
 //	otherwise   POST /v1/completions      prompt, the sampling parameters, logprobs, return_token_ids

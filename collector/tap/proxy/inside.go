@@ -105,8 +105,8 @@ func (a *answer) masks(s *tokenize.Scanner) error {
 	})
 }
 
-// fillInside copies the values from inside the call into c, which already has the tokens. If they do
-// not belong to exactly these tokens, fillInside returns the reason why the call is not usable.
+// fillInside copies the values from inside the call into c. The tokens must already be in c. If the
+// values do not belong to exactly these tokens, fillInside returns the reason why the call is not usable.
 func (a *answer) fillInside(c *tap.Call) (unread string) {
 	tokens := len(c.Prompt) + len(c.Output) - 1
 	switch {

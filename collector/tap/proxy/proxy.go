@@ -92,10 +92,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	t := p.targetOf(r)
-	_, form := apiOf(clean(path))
 	switch {
 	case t == nil && !p.allowed(r):
-		errToken.send(w, form)
+		errToken.send(w, formOf(path))
 		return
 	case t == nil && p.cfg.Pages != nil && strings.HasPrefix(path, "/tap/"):
 		p.cfg.Pages.ServeHTTP(w, r)
@@ -103,7 +102,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !p.enter(t != nil && t.ending()):
 		p.count(func(s *Stats) { s.Refused++ })
 		w.Header().Set("Connection", "close")
-		errDraining.send(w, form)
+		errDraining.send(w, formOf(path))
 		return
 	}
 	defer p.leave()
@@ -117,7 +116,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.relay(w, r)
 	}
 	if bad != nil {
-		bad.send(w, form)
+		bad.send(w, formOf(path))
 	}
 }
 

@@ -64,8 +64,8 @@ func (p *Proxy) promptOf(c *Conversation) (prompt []int32, err error) {
 // errNoRenderer means that the proxy cannot count tokens, because Config.Renderer is not set.
 var errNoRenderer = &refusal{http.StatusNotFound, "not_found", "the tap counts tokens only if it renders prompts; set --render"}
 
-// promptTokens returns the number of tokens in the prompt of a chat completion. It does not apply
-// Config.Continuity, which can change the number. An error wraps a refusal.
+// promptTokens returns the number of tokens in the prompt of a chat completion. The engine can get another
+// number, because promptTokens does not apply Config.Continuity. An error wraps a refusal.
 func (p *Proxy) promptTokens(body []byte) (int, error) {
 	r, err := p.render(body, &ability{colon: p.sglang()}, "")
 	if err != nil {

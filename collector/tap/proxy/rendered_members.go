@@ -53,7 +53,7 @@ var renderedMembers = map[string]carriage{
 	"response_format":       {only: []string{`{"type":"text"}`}},
 	"logit_bias":            {only: []string{`{}`}},
 	"modalities":            {only: []string{`["text"]`}},
-	// the form of the answer, which the tap determines
+	// the tap determines the form of the answer
 	"model": {}, "stream": {}, "stream_options": {}, "return_token_ids": {}, "return_prompt_token_ids": {}, "return_meta_info": {},
 	"logprobs": {only: []string{"false"}}, "top_logprobs": {only: []string{"0"}},
 	"skip_special_tokens": {}, "spaces_between_special_tokens": {}, "no_stop_trim": {only: []string{"false"}},

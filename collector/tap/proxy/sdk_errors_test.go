@@ -14,7 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
-// An errorCase is a call that fails. said is the user message, which selects the behavior of the
+// An errorCase is a call that fails. said is the user message. It selects the behavior of the
 // engine. want is a part of the error.
 type errorCase struct {
 	said, want string

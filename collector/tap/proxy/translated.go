@@ -25,8 +25,7 @@ var apis = []struct {
 	{"/responses", responses.Dialect{}},
 }
 
-// apiOf returns the API that a path belongs to, which is also the form of errors. If a POST request to
-// the path is a call, calls is true.
+// apiOf returns the API that a path belongs to. If a POST request to the path is a call, calls is true.
 func apiOf(path string) (calls bool, d translate.Dialect) {
 	for _, a := range apis {
 		switch {
@@ -37,6 +36,12 @@ func apiOf(path string) (calls bool, d translate.Dialect) {
 		}
 	}
 	return false, d
+}
+
+// formOf returns the API whose form the errors for a path have, or nil for the form of OpenAI.
+func formOf(path string) translate.Dialect {
+	_, d := apiOf(clean(path))
+	return d
 }
 
 // countSuffix is the end of the path for counting the tokens of a request in Anthropic's API.

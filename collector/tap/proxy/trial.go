@@ -200,7 +200,7 @@ func (p *Proxy) try(ctx context.Context, e *engine) (*ability, error) {
 // number of ids in the answer is the engine's token count. It returns false if the numbers differ, or if
 // the engine refuses the request. Any other status is an error, because it proves nothing about ids. If
 // asks is not empty, the request also has these members, and an answer without the requested values is
-// an error. If prompt is not nil, it is called with the ids of the engine's prompt, which are valid
+// an error. If prompt is not nil, it is called with the ids of the engine's prompt. They are valid
 // until it returns.
 func (p *Proxy) chatTrial(ctx context.Context, e *engine, model string, m mode, asks []ask, prompt func([]int32)) (bool, error) {
 	stream := m != modeWhole

@@ -48,9 +48,9 @@ func TestEcho(t *testing.T) {
 		if err := d.Decode(&values); err != nil {
 			t.Fatal(err)
 		}
-		anew, _ := json.Marshal(values) // the values come from JSON, so they can be encoded
-		if got := echoed(t, anew); !equalJSON(t, loose(t, got), loose(t, want)) {
-			t.Fatalf("seed %d: the echo of %s is\n%s\nwant\n%s", seed, anew, got, want)
+		encoded, _ := json.Marshal(values) // the values come from JSON, so they can be encoded
+		if got := echoed(t, encoded); !equalJSON(t, loose(t, got), loose(t, want)) {
+			t.Fatalf("seed %d: the echo of %s is\n%s\nwant\n%s", seed, encoded, got, want)
 		}
 	}
 }

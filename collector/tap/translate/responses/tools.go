@@ -106,7 +106,7 @@ func (p *parser) function(f, namespace []field, parameters string, custom bool) 
 	p.rest = append(p.rest, "}}"...)
 }
 
-// remember stores a tool under the name of its function, which must be unique.
+// remember stores a tool under the name of its function. The name must be unique.
 func (p *parser) remember(name string, t tool) {
 	if _, has := p.tools[name]; has {
 		p.fail("two tools have the name " + strconv.Quote(name))
