@@ -53,9 +53,6 @@ func newDamagedRun(t *testing.T, o killOptions) *damagedRun {
 	o.bucket = false
 	d.want = withoutKills(t, o)
 	o.bucket = inBucket
-	if o.bucket { // leave time to stop the first worker in the middle
-		o.latency = "50ms..200ms"
-	}
 	d.killRun = newKillRun(t, "rollout", o)
 	classes := objectClasses
 	if d.bucket == nil {
@@ -66,12 +63,15 @@ func newDamagedRun(t *testing.T, o killOptions) *damagedRun {
 		d.lives = 1
 		d.args = append(d.args, "--limit", "0")
 	} else {
+		release := d.sends.holdAfter(14)
 		p := d.start(t)
 		waitFor(t, "a commit", func() bool { return len(keysOf(d.logs(t)...)) > 6 || !p.alive() })
-		_ = p.cmd.Process.Signal(os.Interrupt)
+		p.signal(t, os.Interrupt, "draining")
+		release()
 		p.ends(t, time.Minute, exit.Interrupted)
 	}
 	commits := len(keysOf(d.logs(t)...))
+	defer d.sends.holdAfter(8)()
 	p := d.start(t)
 	waitFor(t, "samples in the write-ahead log, and a commit", func() bool {
 		return d.waiting() > 2 && len(keysOf(d.logs(t)...)) >= commits || !p.alive()

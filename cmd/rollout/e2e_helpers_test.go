@@ -528,6 +528,8 @@ type sendLog struct {
 	mu     sync.Mutex
 	agents map[string]sent // by agent id: the sample and the attempt
 	sends  []*sent
+	free   int           // creations before they wait for open
+	open   chan struct{} // nil: none wait
 }
 
 func newSendLog(server http.Handler) *sendLog {
@@ -559,9 +561,38 @@ func (l *sendLog) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// holdAfter lets the next n agents be created. Later creations wait until release is called, so a process
+// cannot collect all samples before the test stops it.
+func (l *sendLog) holdAfter(n int) (release func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	open := make(chan struct{})
+	l.free, l.open = n, open
+	return sync.OnceFunc(func() { close(open) })
+}
+
+// pass waits until an agent may be created. It returns false if the client disconnected.
+func (l *sendLog) pass(ctx context.Context) bool {
+	l.mu.Lock()
+	open := l.open
+	if l.free--; l.free >= 0 {
+		open = nil
+	}
+	l.mu.Unlock()
+	if open == nil {
+		return true
+	}
+	select {
+	case <-open:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 func (l *sendLog) create(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
-	if err != nil {
+	if err != nil || !l.pass(r.Context()) {
 		return // the client disconnected
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
