@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // A reading is a set of transformers releases that load a folder in the same way. It is named
@@ -44,7 +46,7 @@ const (
 )
 
 func splitThenBytes(expr string) string {
-	return `{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":` + string(appendJSONString(nil, expr)) +
+	return `{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":` + string(strictjson.AppendText(nil, expr)) +
 		`},"behavior":"Isolated","invert":false},` + byteLevelSplit + `]}`
 }
 

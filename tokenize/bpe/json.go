@@ -1,7 +1,6 @@
 package bpe
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -57,12 +56,6 @@ func (r *jsonReader) id() int32 {
 		r.failf("token id %d (want 0 to %d)", id, maxID)
 	}
 	return int32(id)
-}
-
-// appendJSONString appends s, which must be UTF-8, as a JSON string.
-func appendJSONString(dst []byte, s string) []byte {
-	b, _ := json.Marshal(s) // encoding a string never fails
-	return append(dst, b...)
 }
 
 // A jsonValue is a JSON value of any type in a configuration file.

@@ -181,6 +181,26 @@ func TestTexts(t *testing.T) {
 	}
 }
 
+// AppendText writes what Python's json.dumps(text, ensure_ascii=False) writes, also where encoding/json escapes more.
+func TestAppendText(t *testing.T) {
+	all := []string{"", "\xff", "a\xed\xa0\x80b", "\u2028\u2029", "<a href='&'>", "\b\f\n\r\t\"\\/", strings.Repeat("long", 9) + "\x00"}
+	for c := range rune(0x3000) {
+		all = append(all, string(c), "12345678"+string(c)+string(c)+"é")
+	}
+	for _, text := range all {
+		var want strings.Builder
+		e := json.NewEncoder(&want)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(strings.ToValidUTF8(text, "\ufffd")); err != nil {
+			t.Fatal(err)
+		}
+		escaped := strings.NewReplacer(`\u2028`, "\u2028", `\u2029`, "\u2029").Replace(strings.TrimSuffix(want.String(), "\n"))
+		if got := string(strictjson.AppendText([]byte("x"), text)); got != "x"+escaped {
+			t.Errorf("AppendText(%q) = %s, want x%s", text, got, escaped)
+		}
+	}
+}
+
 func FuzzCheck(f *testing.F) {
 	for _, text := range texts {
 		f.Add(text)

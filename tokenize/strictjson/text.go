@@ -3,6 +3,7 @@ package strictjson
 import (
 	"encoding/binary"
 	"math/bits"
+	"slices"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -248,6 +249,40 @@ func PlainEnd(text string, i int) int {
 		i++
 	}
 	return i
+}
+
+// AppendText appends a text as a JSON string. It escapes as little as possible, as Python's json module
+// does with ensure_ascii=False. Invalid UTF-8 becomes U+FFFD.
+func AppendText(dst []byte, text string) []byte {
+	if !utf8.ValidString(text) {
+		text = strings.ToValidUTF8(text, "\uFFFD")
+	}
+	const hex = "0123456789abcdef"
+	dst = append(slices.Grow(dst, len(text)+2), '"')
+	for {
+		i := PlainEnd(text, 0)
+		dst = append(dst, text[:i]...)
+		if i == len(text) {
+			return append(dst, '"')
+		}
+		switch c := text[i]; c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\n':
+			dst = append(dst, `\n`...)
+		case '\r':
+			dst = append(dst, `\r`...)
+		case '\t':
+			dst = append(dst, `\t`...)
+		case '\b':
+			dst = append(dst, `\b`...)
+		case '\f':
+			dst = append(dst, `\f`...)
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		}
+		text = text[i+1:]
+	}
 }
 
 func load64(text string, i int) uint64 {

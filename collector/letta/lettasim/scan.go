@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"slices"
 
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
@@ -97,34 +96,8 @@ func (o *object) append(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// quote appends s as a JSON string. Like the server, it escapes only the characters that JSON
-// requires to be escaped.
-func quote(dst []byte, s string) []byte {
-	const hex = "0123456789abcdef"
-	dst = append(slices.Grow(dst, len(s)+2), '"')
-	done := 0
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if c >= 0x20 && c != '"' && c != '\\' {
-			continue
-		}
-		dst = append(dst, s[done:i]...)
-		done = i + 1
-		switch c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		case '\n':
-			dst = append(dst, '\\', 'n')
-		case '\r':
-			dst = append(dst, '\\', 'r')
-		case '\t':
-			dst = append(dst, '\\', 't')
-		default:
-			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		}
-	}
-	return append(append(dst, s[done:]...), '"')
-}
+// quote appends s as a JSON string, with the escapes of the server.
+func quote(dst []byte, s string) []byte { return strictjson.AppendText(dst, s) }
 
 func quoteAll(dst []byte, list []string) []byte {
 	dst = append(dst, '[')

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // These sampling settings are recorded in calls, and a Set can override them. All of them except
@@ -94,13 +94,7 @@ var wants = [settings]string{
 	"want an integer", "want a string, or a JSON list of strings", "want a JSON list of token ids",
 }
 
-func quoted(text string) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(text) // encoding a string cannot fail
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-}
+func quoted(text string) []byte { return strictjson.AppendText(nil, text) }
 
 // sensible reports whether the values in c are in the ranges that engines accept.
 func sensible(c *tap.Sampling) bool {

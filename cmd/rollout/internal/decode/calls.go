@@ -1,7 +1,6 @@
 package decode
 
 import (
-	"bytes"
 	"encoding/json"
 	"regexp"
 	"strings"
@@ -150,12 +149,12 @@ func joined(values []argumentText, isText func(name string) bool) string {
 		if i > 0 {
 			b = append(b, ", "...)
 		}
-		b = append(appendQuoted(b, v.name), ": "...)
+		b = append(strictjson.AppendText(b, v.name), ": "...)
 		value := strings.TrimSpace(v.text)
 		if valid(value) && !strings.HasPrefix(value, `"`) && (isText == nil || !isText(v.name)) {
 			b = append(b, value...)
 		} else {
-			b = appendQuoted(b, v.text)
+			b = strictjson.AppendText(b, v.text)
 		}
 	}
 	return string(append(b, '}'))
@@ -249,7 +248,7 @@ func gemmaCall(text string) []Call {
 	var b []byte
 	for i, part := range strings.Split(m[2], `<|"|>`) {
 		if i%2 == 1 {
-			b = appendQuoted(b, part)
+			b = strictjson.AppendText(b, part)
 		} else {
 			b = append(b, gemmaKey.ReplaceAllString(part, `$1"$2":`)...)
 		}
@@ -268,8 +267,8 @@ func dsmlCalls(text string) []Call {
 			if i > 0 {
 				b = append(b, ", "...)
 			}
-			if b = append(appendQuoted(b, a[1]), ": "...); a[2] == "true" {
-				b = appendQuoted(b, a[3])
+			if b = append(strictjson.AppendText(b, a[1]), ": "...); a[2] == "true" {
+				b = strictjson.AppendText(b, a[3])
 			} else {
 				b = append(b, a[3]...)
 			}
@@ -321,13 +320,4 @@ func object(raw json.RawMessage) (string, bool) {
 		return "", false
 	}
 	return text, true
-}
-
-// appendQuoted appends text as a JSON string. It has the same escapes as the Python package.
-func appendQuoted(b []byte, text string) []byte {
-	var quoted bytes.Buffer
-	e := json.NewEncoder(&quoted)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(text) // cannot fail
-	return append(b, bytes.TrimSuffix(quoted.Bytes(), []byte("\n"))...)
 }

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // A tool is a tool that a request offers.
@@ -245,14 +247,8 @@ func (f *filler) text(name string, s *schema) string {
 	return f.values["note"]
 }
 
-// quoted returns text as a JSON string without escapes for HTML, as Python prints it.
-func quoted(text string) string {
-	var b bytes.Buffer
-	out := json.NewEncoder(&b)
-	out.SetEscapeHTML(false)
-	_ = out.Encode(text) // encoding a string cannot fail
-	return strings.TrimSuffix(b.String(), "\n")
-}
+// quoted returns text as a JSON string, as Python prints it.
+func quoted(text string) string { return string(strictjson.AppendText(nil, text)) }
 
 // compactJSON writes JSON without white space.
 func compactJSON(w io.Writer, text string) error {

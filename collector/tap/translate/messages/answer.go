@@ -49,7 +49,7 @@ func spoken(text json.RawMessage) bool { return len(text) > len(`""`) }
 func appendHead(dst []byte, a *translate.Answer) []byte {
 	dst = append(append(dst, `{"id":"msg_`...), a.ID...)
 	dst = append(dst, `","type":"message","role":"assistant","model":`...)
-	return append(quote(dst, a.Model), ',')
+	return append(strictjson.AppendText(dst, a.Model), ',')
 }
 
 // appendCall appends a tool_use block up to the value of its input.

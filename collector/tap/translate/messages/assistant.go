@@ -30,7 +30,7 @@ func (p *parser) assistant() {
 			if text := wrapped(c.input); text != "" {
 				p.raw(text)
 			} else {
-				p.out = quote(p.out, c.input)
+				p.out = strictjson.AppendText(p.out, c.input)
 			}
 			p.raw("}}")
 		}

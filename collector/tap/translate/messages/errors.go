@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/rollout-rl/rollout/collector/tap/translate"
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // statusOverloaded is the vendor's status for an overloaded server.
@@ -18,7 +19,7 @@ func (Dialect) Error(e *translate.Error) []byte {
 	}
 	dst := append([]byte(nil), `{"type":"error","error":{"type":"`...)
 	dst = append(append(dst, errorType(e.Status)...), `","message":`...)
-	return append(quote(dst, strings.ToValidUTF8(message, "\uFFFD")), "}}"...)
+	return append(strictjson.AppendText(dst, message), "}}"...)
 }
 
 // overflow is the text by which clients recognize a request that exceeds the context length.

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/rollout-rl/rollout/collector/tap/translate"
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // Waiting appends a ping. The SDKs for Python and JavaScript ignore it, even as the first event.
@@ -37,7 +38,7 @@ func (reply) Events(dst []byte, a *translate.Answer) []byte {
 	}
 	for i := range a.Calls {
 		w.start(string(append(appendCall(nil, a, i), "{}}"...)))
-		w.delta("input_json_delta", "partial_json", string(quote(nil, input(a.Calls[i].Arguments))))
+		w.delta("input_json_delta", "partial_json", string(strictjson.AppendText(nil, input(a.Calls[i].Arguments))))
 		w.stop()
 	}
 

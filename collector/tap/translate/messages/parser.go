@@ -4,7 +4,6 @@ import (
 	"strconv"
 
 	"github.com/rollout-rl/rollout/collector/tap/translate"
-	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // members reads an object. It calls read with each member that the table passes or translates. If
@@ -123,36 +122,4 @@ func join(dst []byte, texts []string) []byte {
 		dst = append(dst, t[1:len(t)-1]...)
 	}
 	return append(dst, '"')
-}
-
-// quote appends valid UTF-8 as a JSON string. It escapes as little as possible, as Python's json
-// module does with ensure_ascii=False.
-func quote(dst []byte, text string) []byte {
-	const hex = "0123456789abcdef"
-	dst = append(dst, '"')
-	for {
-		i := strictjson.PlainEnd(text, 0)
-		dst = append(dst, text[:i]...)
-		if i == len(text) {
-			return append(dst, '"')
-		}
-		switch c := text[i]; c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		case '\n':
-			dst = append(dst, `\n`...)
-		case '\r':
-			dst = append(dst, `\r`...)
-		case '\t':
-			dst = append(dst, `\t`...)
-		case '\b':
-			dst = append(dst, `\b`...)
-		case '\f':
-			dst = append(dst, `\f`...)
-		default:
-			dst = append(dst, `\u00`...)
-			dst = append(dst, hex[c>>4], hex[c&15])
-		}
-		text = text[i+1:]
-	}
 }

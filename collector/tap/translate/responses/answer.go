@@ -101,7 +101,7 @@ func (r *reply) response(dst []byte, a *translate.Answer, e *translate.Error) []
 		dst = append(dst, "null"...)
 	} else {
 		dst = append(append(append(dst, `{"code":"`...), failure(e)...), `","message":`...)
-		dst = append(appendText(dst, e.Message), '}')
+		dst = append(strictjson.AppendText(dst, e.Message), '}')
 	}
 	dst = append(dst, `,"incomplete_details":`...)
 	switch {

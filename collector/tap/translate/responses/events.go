@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/rollout-rl/rollout/collector/tap/translate"
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // Waiting appends response.created the first time, and then response.in_progress.
@@ -123,9 +124,9 @@ func (Dialect) Error(e *translate.Error) []byte {
 	if e.Status >= 500 {
 		kind = "server_error"
 	}
-	out := appendText([]byte(`{"error":{"message":`), e.Message)
+	out := strictjson.AppendText([]byte(`{"error":{"message":`), e.Message)
 	out = append(append(append(out, `,"type":"`...), kind...), `","param":null,"code":`...)
-	return append(appendText(out, e.Code), "}}\n"...)
+	return append(strictjson.AppendText(out, e.Code), "}}\n"...)
 }
 
 // failure returns the code of the error in response.failed. Clients retry unless they recognize the

@@ -196,7 +196,7 @@ func TestWaiting(t *testing.T) {
 func TestError(t *testing.T) {
 	t.Parallel()
 	got := string(responses.Dialect{}.Error(&translate.Error{Status: 400, Code: "bad_request", Message: "a <b>"}))
-	want := `{"error":{"message":"a \u003cb\u003e","type":"invalid_request_error","param":null,"code":"bad_request"}}` + "\n"
+	want := `{"error":{"message":"a <b>","type":"invalid_request_error","param":null,"code":"bad_request"}}` + "\n"
 	if got != want {
 		t.Errorf("Error = %s, want %s", got, want)
 	}

@@ -1,7 +1,6 @@
 package responses
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -178,10 +177,4 @@ func (p *parser) error(err error) *translate.Error {
 		out.Message = e.Path + e.Problem
 	}
 	return out
-}
-
-// appendText appends a text as a JSON string.
-func appendText(dst []byte, text string) []byte {
-	quoted, _ := json.Marshal(text) // encoding a string cannot fail
-	return append(dst, quoted...)
 }

@@ -86,12 +86,9 @@ def _skip(text: str, i: int) -> int:
     return _BLANK.match(text, i).end()  # type: ignore[union-attr]
 
 
-_ESCAPES = {0x2028: "\\u2028", 0x2029: "\\u2029"}
-
-
 def quoted(text: str) -> str:
     """Return a text as a JSON string, with the escapes of the program."""
-    return json.dumps(text, ensure_ascii=False).translate(_ESCAPES)
+    return json.dumps(text, ensure_ascii=False)
 
 
 def json_object(raw: str) -> str | None:

@@ -4,10 +4,11 @@ package sglang
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
+
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // Mix is the finalizer of splitmix64.
@@ -53,12 +54,12 @@ type Answer struct {
 
 // Append appends the answer to dst as JSON.
 func (a *Answer) Append(dst []byte) []byte {
-	dst = append(append(dst, `{"text":`...), quote(a.Text)...)
+	dst = strictjson.AppendText(append(dst, `{"text":`...), a.Text)
 	if a.OutputIDs != nil {
 		dst = append(append(dst, `,"output_ids":`...), a.OutputIDs...)
 	}
 	dst = fmt.Appendf(dst, `,"meta_info":{"id":%s,"finish_reason":%s,"prompt_tokens":%d,"weight_version":%s,"total_retractions":0`,
-		quote(a.ID), a.Finish, a.PromptTokens, quote(a.Version))
+		strictjson.AppendText(nil, a.ID), a.Finish, a.PromptTokens, strictjson.AppendText(nil, a.Version))
 	if a.Logprobs != nil {
 		dst = append(append(dst, `,"input_token_logprobs":[],"output_token_logprobs":`...), a.Logprobs...)
 	}
@@ -83,13 +84,4 @@ func AppendFloat(dst []byte, f float32, plainFrom float64, notFinite string) []b
 		return dst
 	}
 	return append(dst, ".0"...)
-}
-
-// quote returns text as a JSON string. Like Python, it does not escape < and >.
-func quote(text string) []byte {
-	var b bytes.Buffer
-	out := json.NewEncoder(&b)
-	out.SetEscapeHTML(false)
-	_ = out.Encode(text) // encoding a string cannot fail
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
