@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
@@ -173,12 +174,15 @@ func (m *memoryRun) attempt(t *testing.T, agentID string) string {
 	return os.TempDir()
 }
 
-var smallTokenizer, _, errSmallModel = enginesim.SmallModel()
+// smallTokenizer is not read at the start, because the tests start this program thousands of times.
+var smallTokenizer = sync.OnceValues(func() (*bpe.Tokenizer, error) {
+	tokenizer, _, err := enginesim.SmallModel()
+	return tokenizer, err
+})
 
 func (m *memoryRun) promptOf(t *testing.T, c *enginesim.Call) string {
 	t.Helper()
-	noError(t, errSmallModel)
-	text, err := smallTokenizer.AppendText(nil, c.InputIDs, bpe.DecodeOptions{})
+	text, err := must(smallTokenizer())(t).AppendText(nil, c.InputIDs, bpe.DecodeOptions{})
 	if err != nil {
 		t.Fatal(fmt.Errorf("call %d: %w", c.N, err))
 	}
