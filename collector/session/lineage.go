@@ -27,7 +27,10 @@ func (b *builder) findStarts() {
 	prompts := b.newPrompts()
 	for _, x := range b.chains {
 		x.chooseStart()
-		if x.start != nil && x.start != x.prompted(prompts.of(x)) {
+		if x.start == nil {
+			continue
+		}
+		if a, _ := prompts.start(x); a != x.start {
 			x.start = nil // the result can come from a tool that waits for an agent of an earlier call
 		}
 	}

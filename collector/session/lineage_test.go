@@ -46,8 +46,9 @@ type relative struct {
 	inbox   []string
 	twin    bool  // another agent has the same first request
 	waits   []int // the places in results of calls that wait for an agent
-	asked   bool  // the prompt is in the arguments of the tool call
-	plain   bool  // the final text is long and new, and its result contains it
+	prompt  string
+	asked   bool // the prompt is in the arguments of the tool call
+	plain   bool // the final text is long and new, and its result contains it
 }
 
 func newFamily(seed uint64, n int) *family {
@@ -123,7 +124,11 @@ func (f *family) respond(a *relative) {
 			id = fmt.Sprint("call", len(answer.calls))
 		}
 		name := []string{"bash", "agent", "wait"}[f.r.IntN(3)]
-		answer.calls = append(answer.calls, toolCall{id, name, fmt.Sprintf(`{"x": %q}`, f.words("do", 1+f.r.IntN(8)))})
+		text := f.words("do", 1+f.r.IntN(8))
+		for slices.ContainsFunc(f.agents, func(b *relative) bool { return b.up == a && !b.asked && b.prompt == strings.TrimSpace(text) }) {
+			text = f.words("do", 3) // no agent knows a prompt that was not in its arguments
+		}
+		answer.calls = append(answer.calls, toolCall{id, name, fmt.Sprintf(`{"x": %q}`, text)})
 	}
 	if f.fault(p, answer) {
 		return
@@ -149,7 +154,7 @@ func (f *family) respond(a *relative) {
 
 // start starts an agent, or two with the same request. The prompt can be the argument of the tool call.
 func (f *family) start(a *relative, slot, parent int, arguments string) {
-	prompt := "look: " + f.words("look", 2) // never the argument of another call
+	prompt := "look: " + strings.ReplaceAll(f.words("look", 2), "\n", " ") // never the argument of a call of a, or its end
 	var of struct{ X string }
 	asked := false
 	if err := json.Unmarshal([]byte(arguments), &of); err == nil && f.r.IntN(4) > 0 {
@@ -162,7 +167,7 @@ func (f *family) start(a *relative, slot, parent int, arguments string) {
 		f.serial++
 		s := &relative{
 			conv: f.conv("bash agent wait", system("you are a subagent"), user(prompt)), name: fmt.Sprint("agent ", f.serial),
-			up: a, parent: parent, slot: slot, twin: agents > 1, asked: asked, turns: f.r.IntN(3), later: f.r.IntN(4) == 0 || a.missing > 0 && a.results[slot].text == "",
+			up: a, parent: parent, slot: slot, twin: agents > 1, prompt: strings.TrimSpace(prompt), asked: asked, turns: f.r.IntN(3), later: f.r.IntN(4) == 0 || a.missing > 0 && a.results[slot].text == "",
 		}
 		if f.agents = append(f.agents, s); s.later {
 			continue

@@ -15,9 +15,8 @@ func (b *builder) startByPrompts(prompts *prompts) {
 		if !x.linked || len(x.starts) > 0 {
 			continue
 		}
-		q := prompts.of(x)
-		a := x.prompted(q)
-		if a == nil || len(q.text) < minQuote || a.chain.lastBefore(x.first()) != a {
+		a, size := prompts.start(x)
+		if a == nil || size < minQuote || a.chain.lastBefore(x.first()) != a {
 			continue // a later call can have started the agent, with the name of a file that a wrote
 		}
 		if returned == nil {
@@ -31,14 +30,13 @@ func (b *builder) startByPrompts(prompts *prompts) {
 
 // prompts contains the strings in the arguments of all tool calls. Each can be the prompt of a subagent.
 type prompts struct {
-	b      *builder
-	byText map[string]*quote
-	search *quoteSearch // for texts of at least minQuote bytes
+	b     *builder
+	calls map[string][]*call
+	sizes map[int]bool // the lengths of the strings
 }
 
 func (b *builder) newPrompts() *prompts {
-	p := &prompts{b: b, byText: map[string]*quote{}}
-	long := map[string]*quote{}
+	p := &prompts{b: b, calls: map[string][]*call{}, sizes: map[int]bool{}}
 	for _, c := range b.calls {
 		for _, u := range c.answer.uses {
 			var arguments any
@@ -47,61 +45,45 @@ func (b *builder) newPrompts() *prompts {
 			}
 			eachValue(arguments, func(v any) {
 				text, _ := v.(string)
-				text = strings.TrimSpace(text)
-				q := p.byText[text]
-				if q == nil {
-					q = &quote{text: text, prefix: -1}
-					p.byText[text] = q
-				}
-				if q.calls = append(q.calls, c); len(text) >= minQuote {
-					long[text] = q
+				if text = strings.TrimSpace(text); text != "" {
+					p.calls[text] = append(p.calls[text], c)
+					p.sizes[len(text)] = true
 				}
 			})
 		}
 	}
-	p.search = searchFor(long)
 	return p
 }
 
-// of returns the longest string that is the prompt of the chain, or the end of its prompt. A string that
-// is shorter than minQuote must be the whole prompt. Longer strings count first, because the others are
-// parts of them. The prompt is the last user message in the first request. Without such a string, of
-// returns nil.
-func (p *prompts) of(x *chain) (longest *quote) {
-	prompt := ""
+// start returns the only call that can have started the chain: its arguments contain the prompt, or the end
+// of the prompt after a line break, because harnesses can insert reminders before a prompt. size is the
+// length of this string. The prompt is the last user message in the first request. start returns nil if
+// there are several such calls, or if the string is shorter than minQuote and not the whole prompt.
+func (p *prompts) start(x *chain) (a *call, size int) {
+	rest, more := "", true
 	for _, i := range slices.Backward(x.first().Messages) {
 		if m := p.b.message(i); m.role == "user" {
-			prompt = strings.TrimSpace(m.text)
+			rest = strings.TrimSpace(m.text)
 			break
 		}
 	}
-	if q := p.byText[prompt]; q != nil {
-		return q
-	}
-	for _, q := range p.search.find(prompt) {
-		// Harnesses can insert reminders before a prompt.
-		if before, ends := strings.CutSuffix(prompt, q.text); ends && strings.HasSuffix(before, "\n") && (longest == nil || len(q.text) > len(longest.text)) {
-			longest = q
+	for whole := true; more; whole = false {
+		if p.sizes[len(rest)] { // otherwise do not hash a long text
+			for _, c := range p.calls[rest] {
+				switch {
+				case c == a, c.chain == x, !c.before(x.first()), x.contradicts(c):
+				case a != nil:
+					return nil, 0
+				case !whole && len(rest) < minQuote:
+					return nil, 0
+				default:
+					a, size = c, len(rest)
+				}
+			}
 		}
+		_, rest, more = strings.Cut(rest, "\n")
 	}
-	return longest
-}
-
-// prompted returns the only call with q that can have started the chain, or nil.
-func (x *chain) prompted(q *quote) (a *call) {
-	if q == nil {
-		return nil
-	}
-	for _, c := range q.calls {
-		switch {
-		case c == a, c.chain == x, !c.before(x.first()), x.contradicts(c):
-		case a != nil:
-			return nil
-		default:
-			a = c
-		}
-	}
-	return a
+	return a, size
 }
 
 // lastBefore returns the last call of the chain whose answer had ended when c began, or nil.
@@ -127,6 +109,9 @@ func (b *builder) returned() map[[2]*chain]bool {
 			for _, q := range b.quotes[i] {
 				if q.within <= r.began || len(q.calls) > maxRivals {
 					continue
+				}
+				if slices.ContainsFunc(q.calls, func(c *call) bool { return c.chain != q.calls[0].chain }) {
+					continue // the text can come from any of the chains
 				}
 				for _, c := range q.calls {
 					if c.before(r) && c.ended <= q.sent {

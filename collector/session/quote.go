@@ -82,13 +82,6 @@ func newQuoteSearch(calls []*call) *quoteSearch {
 			q.calls = append(q.calls, c)
 		}
 	}
-	s := searchFor(byText)
-	s.setWithin(calls)
-	return s
-}
-
-// searchFor returns a search for the quotes in byText.
-func searchFor(byText map[string]*quote) *quoteSearch {
 	s := &quoteSearch{filter: make([]bool, 1<<bits.Len(uint(64*len(byText))))}
 	for _, q := range byText {
 		slices.SortStableFunc(q.calls, func(x, y *call) int { return cmp.Compare(x.ended, y.ended) })
@@ -108,6 +101,7 @@ func searchFor(byText map[string]*quote) *quoteSearch {
 		}
 		s.filter[s.slot(hash)] = true
 	}
+	s.setWithin(calls)
 	return s
 }
 
