@@ -116,10 +116,10 @@ func (r *Running) configure() (cfg collector.Config, err error) {
 func (r *Running) Run(ctx context.Context) error {
 	p, o, h := r.plan, r.opened, r.host
 	r.began = time.Now()
-	r.launch(ctx)
 	working, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer r.ends.watch(stop)() // watch until Run returns, so that an interrupt also works while the run is ending
+	r.launch(ctx)              // whoever reads the launch event can interrupt the run
 	runErr, sinkErr := r.work(working)
 
 	h.phase.Store("ending")
