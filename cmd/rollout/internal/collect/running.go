@@ -119,7 +119,7 @@ func (r *Running) Run(ctx context.Context) error {
 	working, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer r.ends.watch(stop)() // watch until Run returns, so that an interrupt also works while the run is ending
-	r.launch(ctx)              // whoever reads the launch event can interrupt the run
+	r.launch(ctx)              // a reader of this event can interrupt the run
 	runErr, sinkErr := r.work(working)
 
 	h.phase.Store("ending")
