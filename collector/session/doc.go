@@ -72,8 +72,8 @@
 //
 //   - The last user message in the first request of the subagent is equal to a string in the arguments of
 //     the tool call. If the string has at least 32 bytes, the message can also end with it, in a new
-//     line. No other answer that ended before the first request has a call with a string that is equal to
-//     the message or to its end after a line break.
+//     line. No other answer that ended before the first request, or before its last repetition, has a call
+//     with a string that is equal to the message or to its end after a line break.
 //   - A later request contains the answer with the tool call, directly followed by the result of this
 //     call. The result has the id of the call. No other call has an equal answer in this place.
 //   - The result contains the text of an answer of the subagent. The text has at least 32 bytes. If the

@@ -67,11 +67,17 @@ func (p *prompts) start(x *chain) (a *call, size int) {
 			break
 		}
 	}
+	last := x.first() // or its last repetition, which can be the first request of another agent
+	for _, c := range x.calls {
+		if c.end() == last.end() {
+			last = c
+		}
+	}
 	for whole := true; more; whole = false {
 		if p.sizes[len(rest)] { // otherwise do not hash a long text
 			for _, c := range p.calls[rest] {
 				switch {
-				case c == a, c.chain == x, !c.before(x.first()), x.contradicts(c):
+				case c == a, c.chain == x, !c.before(last), x.contradicts(c):
 				case a != nil:
 					return nil, 0
 				case !whole && len(rest) < minQuote:
