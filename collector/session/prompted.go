@@ -67,7 +67,7 @@ func (p *prompts) start(x *chain) (a *call, size int) {
 			break
 		}
 	}
-	last := x.first() // or its last repetition, which can be the first request of another agent
+	last := x.first() // the last repetition of the first request: it can come from another agent
 	for _, c := range x.calls {
 		if c.end() == last.end() {
 			last = c
